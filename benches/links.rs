@@ -1,5 +1,8 @@
 //! The cost of a message between two nodes, compared with bare tonic: a bidirectional stream and
 //! unary calls, with the same payload, over the loopback interface. Microseconds for each ask.
+//!
+//! `link` is the link alone, with a receiver that replies at once. `ask` is the whole way: a region asks
+//! from a node that hosts nothing, and an entity of another node replies.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -8,10 +11,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use adieu::{Config, Shutdown};
 use adieu_benches::{Claim, main as bench};
 use adieu_cluster::measure::Linked;
+use adieu_cluster::store::Memory;
+use adieu_cluster::{Cluster, Command, Entity, Security};
 use bytes::Bytes;
 use http::uri::PathAndQuery;
+use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::body::Body;
@@ -33,33 +40,66 @@ fn main() {
             ("tonic stream, one at a time", || run(stream(1))),
             ("tonic unary, one at a time", || run(unary(1))),
             ("link, one at a time", || run(link(1))),
+            ("ask, one at a time", || run(ask(1))),
             ("tonic stream, 64 outstanding", || run(stream(OUTSTANDING))),
             ("tonic unary, 64 outstanding", || run(unary(OUTSTANDING))),
             ("link, 64 outstanding", || run(link(OUTSTANDING))),
+            ("ask, 64 outstanding", || run(ask(OUTSTANDING))),
         ],
         &[
             Claim::ratio(
-                "a remote ask, one at a time, against a bare bidirectional stream of tonic",
+                "a message over a link, one at a time, against a bare bidirectional stream of tonic",
                 "link, one at a time",
                 "tonic stream, one at a time",
                 1.2,
             ),
             Claim::ratio(
-                "a remote ask, one at a time, against a unary call of tonic",
+                "a message over a link, one at a time, against a unary call of tonic",
                 "link, one at a time",
                 "tonic unary, one at a time",
                 1.0,
             ),
             Claim::ratio(
-                "remote asks, 64 outstanding, against unary calls of tonic",
+                "messages over a link, 64 outstanding, against unary calls of tonic",
                 "link, 64 outstanding",
                 "tonic unary, 64 outstanding",
                 0.5,
             ),
             Claim::ratio(
-                "remote asks, 64 outstanding, against a bare bidirectional stream of tonic",
+                "messages over a link, 64 outstanding, against a bare bidirectional stream of tonic",
                 "link, 64 outstanding",
                 "tonic stream, 64 outstanding",
+                f64::INFINITY,
+            ),
+            Claim::ratio(
+                "a remote ask, one at a time, against a bare bidirectional stream of tonic",
+                "ask, one at a time",
+                "tonic stream, one at a time",
+                1.2,
+            ),
+            Claim::ratio(
+                "a remote ask, one at a time, against a unary call of tonic",
+                "ask, one at a time",
+                "tonic unary, one at a time",
+                1.0,
+            ),
+            Claim::ratio(
+                "remote asks, 64 outstanding, against unary calls of tonic",
+                "ask, 64 outstanding",
+                "tonic unary, 64 outstanding",
+                0.5,
+            ),
+            // For the record: what the region, the entity and JSON add to the link.
+            Claim::ratio(
+                "a remote ask, one at a time, against a message over a link",
+                "ask, one at a time",
+                "link, one at a time",
+                f64::INFINITY,
+            ),
+            Claim::ratio(
+                "remote asks, 64 outstanding, against messages over a link",
+                "ask, 64 outstanding",
+                "link, 64 outstanding",
                 f64::INFINITY,
             ),
         ],
@@ -117,6 +157,58 @@ async fn link(outstanding: usize) -> f64 {
     let time = time.await;
     linked.close().await;
     time
+}
+
+/// A command with the payload of the other cases, as text, because it travels as JSON.
+#[derive(Serialize, Deserialize)]
+struct Text(String);
+
+impl Command for Text {
+    type Reply = String;
+}
+
+/// Returns a node of a cluster that listens for others. It can reach them when it has joined.
+fn node(store: &Memory, name: &str) -> (Shutdown, Cluster) {
+    let shutdown = Shutdown::configured(Config::for_tests()).expect("a shutdown");
+    let node = Cluster::new(store.connect(), "bench").node(name).ttl(Duration::from_secs(60));
+    let node = node.listen("127.0.0.1:0", Security::loopback_only());
+    let cluster = node.on(&shutdown).expect("a node");
+    (shutdown, cluster)
+}
+
+/// Asks the entities of another node, one entity for each task.
+async fn ask(outstanding: usize) -> f64 {
+    let store = Memory::new();
+    let (_one, host) = node(&store, "host");
+    let served = host.region::<Text>("echo").serve(async |mut me: Entity<Text>| {
+        while let Some(mail) = me.next().await {
+            let (Text(text), reply) = mail.into_parts();
+            reply.reply(text);
+        }
+    });
+    let _served = served.expect("a region");
+    host.join().await.expect("a member");
+    let (_two, proxy) = node(&store, "proxy");
+    let region = proxy.region::<Text>("echo").proxy().expect("a region");
+    proxy.join().await.expect("a member");
+    // Every entity has its first message before the measurement.
+    let key = move |number: u64| format!("entity-{}", number as usize % outstanding);
+    for number in 0..outstanding as u64 {
+        let asked = region.at(key(number)).ask(text()).within(Duration::from_secs(60));
+        asked.await.expect("a reply");
+    }
+    measure(outstanding, move |number| {
+        let region = region.clone();
+        async move {
+            let reply = region.at(key(number)).ask(text()).await;
+            assert_eq!(reply.expect("a reply").len(), 100);
+        }
+    })
+    .await
+}
+
+fn text() -> Text {
+    Text("7".repeat(100))
 }
 
 async fn unary(outstanding: usize) -> f64 {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use adieu_core::config::Block;
 use adieu_core::{Config, ConfigError, Short};
 
+use crate::address;
 use crate::records::NodeId;
 
 /// What a configuration sets. It overrides what the program sets.
@@ -69,7 +70,10 @@ const MEANINGLESS: &[(&str, &str)] = &[
         "a singleton is declared with Cluster::singleton; how long a hand-off may take \
       is phases.cluster-exiting.timeout",
     ),
-    ("sharding", "there are no sharded entities yet"),
+    (
+        "sharding",
+        "declare a region with Cluster::region; the number of shards is RegionBuilder::shards",
+    ),
     ("client", "clients use HTTP: there is no cluster client"),
     ("pub-sub", "there is no publish-subscribe: use a broker"),
     ("distributed-data", "there is no replicated data: use a database"),
@@ -155,6 +159,9 @@ fn check(
     }
     if found.weight == Some(0) {
         return Err(keys.invalid("weight", zero));
+    }
+    if let Some(Err(error)) = found.address.as_deref().map(address::check) {
+        return Err(keys.invalid("address", error));
     }
     if let Some(Err(error)) = found.node.as_ref().map(NodeId::new) {
         return Err(keys.invalid("node", error.to_string()));

@@ -1,13 +1,15 @@
 //! What this node has counted, for metrics; and what its singletons do, for the status.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use crate::handoff::{MoveReason, Moved};
 use crate::proposal::Purpose;
+use crate::records::RegionKind;
 use crate::store::Committed;
 
 /// What the instance of a singleton on this node does.
@@ -38,8 +40,17 @@ struct Rest {
     started: BTreeMap<Arc<str>, u64>,
     failed: BTreeMap<Arc<str>, u64>,
     instances: BTreeMap<Arc<str>, InstanceState>,
-    handoffs: BTreeMap<Arc<str>, Duration>,
+    handoffs: BTreeMap<Named, Duration>,
+    moves: BTreeMap<(Named, MoveReason), u64>,
+    /// The last moves in the cluster, the newest first, and when this node has seen them.
+    last_moves: VecDeque<(Instant, Moved)>,
 }
+
+/// A region or a singleton, by its name.
+pub(crate) type Named = (RegionKind, Arc<str>);
+
+/// How many moves the status shows.
+const LAST_MOVES: usize = 20;
 
 // === impl Counters ===
 
@@ -71,13 +82,34 @@ impl Counters {
         *self.rest().failed.entry(Arc::clone(name)).or_default() += 1;
     }
 
-    /// Stores how long the last hand-off of a singleton to this node took.
-    pub(crate) fn handed_over(&self, name: Arc<str>, took: Duration) {
-        self.rest().handoffs.insert(name, took);
+    /// Notes that a shard has moved. Counts it if this node has received it, so that the sum over all
+    /// nodes is the number of moves.
+    pub(crate) fn moved(&self, moved: Moved, now: Instant) {
+        let mut rest = self.rest();
+        if moved.is_mine {
+            let named = (moved.kind, Arc::clone(&moved.shard.region));
+            rest.handoffs.insert(named.clone(), moved.took);
+            *rest.moves.entry((named, moved.why)).or_default() += 1;
+        }
+        // The first node of a shard is no news, and a new region has many shards.
+        if moved.from.is_some() {
+            rest.last_moves.truncate(LAST_MOVES - 1);
+            rest.last_moves.push_front((now, moved));
+        }
     }
 
-    pub(crate) fn handoffs(&self) -> BTreeMap<Arc<str>, Duration> {
+    /// Returns how long the last hand-over of each region and singleton to this node took.
+    pub(crate) fn handoffs(&self) -> BTreeMap<Named, Duration> {
         self.rest().handoffs.clone()
+    }
+
+    /// Returns how many shards of each region and singleton this node has received, and why.
+    pub(crate) fn moves(&self) -> BTreeMap<(Named, MoveReason), u64> {
+        self.rest().moves.clone()
+    }
+
+    pub(crate) fn last_moves(&self) -> VecDeque<(Instant, Moved)> {
+        self.rest().last_moves.clone()
     }
 
     pub(crate) fn set_instances(&self, instances: BTreeMap<Arc<str>, InstanceState>) {
@@ -104,5 +136,35 @@ impl Counters {
     /// Returns how often each singleton failed on this node.
     pub(crate) fn failed(&self) -> BTreeMap<Arc<str>, u64> {
         self.rest().failed.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::records::{NodeId, ShardId};
+    use crate::time::now;
+
+    #[test]
+    fn s1626_the_last_twenty_moves_are_kept_the_newest_first() {
+        let (counters, node) = (Counters::default(), |name| NodeId::new(name).unwrap());
+        for number in 0..25 {
+            let moved = Moved {
+                shard: ShardId { region: "cart".into(), number },
+                kind: RegionKind::Region,
+                from: Some(node("a")),
+                to: node("b"),
+                is_mine: number < 3,
+                took: Duration::from_secs(1),
+                why: MoveReason::Left,
+            };
+            counters.moved(moved.clone(), now());
+            counters.moved(Moved { from: None, why: MoveReason::Placed, ..moved }, now());
+        }
+        let last = counters.last_moves();
+        let last: Vec<u32> = last.iter().map(|(_, moved)| moved.shard.number).collect();
+        assert_eq!(last, (5..25).rev().collect::<Vec<_>>());
+        let counted = |why| counters.moves()[&((RegionKind::Region, "cart".into()), why)];
+        assert_eq!((counted(MoveReason::Left), counted(MoveReason::Placed)), (3, 3));
     }
 }

@@ -80,10 +80,12 @@ enum Event {
 
 /// Opens a session and drives the node until it has left, is down, or is closed.
 pub(crate) async fn drive(shared: Arc<Shared>) {
+    let _over = Over(Arc::clone(&shared));
     // From the beginning, because asks have deadlines before there is a session.
     let keeper = CancellationToken::new();
     let (here, regions) = (Arc::clone(&shared.here), Arc::clone(&shared.regions));
-    shared.tasks.spawn(keep(here, regions, keeper.clone()));
+    let _ends_keeper = keeper.clone().drop_guard();
+    shared.tasks.spawn(keep(here, regions, keeper));
     if let Some((session, sent)) = open(&shared).await {
         let until = sent + session.ttl.min(shared.settings.ttl) - shared.settings.margin;
         let standing = Arc::new(Standing::new(sent, until));
@@ -115,8 +117,26 @@ pub(crate) async fn drive(shared: Arc<Shared>) {
     } else {
         close(&shared, shared.settings.ttl / 3).await;
     }
-    keeper.cancel();
-    shared.progress.send_modify(|progress| progress.is_over = true);
+}
+
+/// Reports, when it is dropped, that the driver has ended, even if a store of the application has
+/// panicked: the tasks of the phases would wait for a driver that is no longer there.
+struct Over(Arc<Shared>);
+
+impl Drop for Over {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let cluster = Arc::clone(&self.0.cluster);
+            if let Some(standing) = self.0.standing.get() {
+                standing.lose();
+            }
+            self.0
+                .troubles
+                .find("the task of the node panicked: nothing was handed over".to_owned());
+            self.0.log(move || tracing::error!(%cluster, "the task of the node panicked"));
+        }
+        self.0.progress.send_modify(|progress| progress.is_over = true);
+    }
 }
 
 /// Opens a session, as often as it takes. Returns when the request was sent.
@@ -301,8 +321,9 @@ impl Driver {
             *before = after;
             changes
         });
-        for (name, took) in self.handoffs.see(now(), node.me().as_ref(), node.view()) {
-            shared.counters.handed_over(name, took);
+        let now = now();
+        for moved in self.handoffs.see(now, node.me().as_ref(), node.view()) {
+            shared.counters.moved(moved, now);
         }
         if self.stage != node.stage() {
             let (before, after) = (self.stage, node.stage());

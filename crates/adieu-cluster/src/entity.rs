@@ -96,7 +96,8 @@ impl<C: Command> Entity<C> {
     ///
     /// Cancel safe: a dropped wait loses no mail.
     pub async fn next(&mut self) -> Option<Mail<C>> {
-        poll_fn(|cx| self.slot.poll_next(cx)).await
+        let unreadable = |to, error| self.shard.core().unreadable(self.id(), to, error);
+        poll_fn(|cx| self.slot.poll_next(cx, unreadable)).await
     }
 
     /// Returns the parts that an actor of this entity needs.

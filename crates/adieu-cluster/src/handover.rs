@@ -7,9 +7,11 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use adieu_core::Short;
 
 use crate::entity::Killed;
+use crate::member::Stage;
 use crate::records::{RegionKind, ShardId};
-use crate::shared::{DrainTimes, Shared};
-use crate::time::now;
+use crate::shared::{DrainTimes, Progress, Shared};
+use crate::time::{Duration, now};
+use crate::waiting::LEAVE;
 
 /// How many entities and shards a line names.
 const NAMED: usize = 5;
@@ -34,11 +36,39 @@ impl Shared {
     /// Describes the hand-off, such as `12/40 shards handed over (cart 7/30, user 5/10); cart/17:
     /// cart-9 busy 3.1s`.
     pub(crate) fn describe_hand_over(&self) -> String {
+        let Some(mut line) = self.count_hand_over() else {
+            return "waiting for the store".to_owned();
+        };
+        for (shard, what) in self.obstacles() {
+            // Writing to a string cannot fail.
+            let _ = write!(line, "; {shard}: {what}");
+        }
+        line
+    }
+
+    /// Returns how far the hand-over of regions is, and since when it runs, for the status: from when the
+    /// shutdown of this node has reached it until the node announces that it leaves.
+    pub(crate) fn hand_over_progress(&self, progress: &Progress) -> Option<(String, Duration)> {
+        let begun = self.drain_times().regions?.begun;
+        let is_next = match progress.stage? {
+            Stage::Up => true,
+            // An operator has requested it.
+            Stage::Leaving => progress.regions > 0,
+            Stage::Outside | Stage::Joining | Stage::Exiting | Stage::Removed | Stage::Down => {
+                false
+            }
+        };
+        let count = self.count_hand_over().filter(|_| is_next)?;
+        Some((format!("{LEAVE}{count}"), now() - begun))
+    }
+
+    /// Counts the shards that were handed over; `None` if this node had none.
+    fn count_hand_over(&self) -> Option<String> {
         let total = self.drain_times().owned.clone();
         let left = self.owned_shards();
         let count: usize = total.values().sum();
         if count == 0 {
-            return "waiting for the store".to_owned();
+            return None;
         }
         let done = |name: &Arc<str>, total: usize| {
             total - left.get(name).copied().unwrap_or_default().min(total)
@@ -48,12 +78,7 @@ impl Shared {
             .iter()
             .map(|(name, total)| format!("{name} {}/{total}", done(name, *total)))
             .collect();
-        let mut line = format!("{all}/{count} shards handed over ({})", each.join(", "));
-        for (shard, what) in self.obstacles() {
-            // Writing to a string cannot fail.
-            let _ = write!(line, "; {shard}: {what}");
-        }
-        line
+        Some(format!("{all}/{count} shards handed over ({})", each.join(", ")))
     }
 
     /// Returns what the slowest shards wait for.
@@ -94,8 +119,8 @@ impl Shared {
             let busy = busy.map(|busy| Short(busy).to_string());
             self.log(move || {
                 tracing::error!(
-                    %cluster, shard, entity = %id, ?busy, asks_not_run = asks, tells_lost = dead_letters,
-                    "entity killed, because it did not end in time"
+                    %cluster, shard, entity = %id, why = "it did not end in time", ?busy,
+                    asks_not_run = asks, tells_lost = dead_letters, "entity killed"
                 );
             });
         }

@@ -3,6 +3,7 @@
 
 #[cfg(feature = "actors")]
 mod actors;
+mod address;
 mod allocate;
 mod cluster;
 mod commits;
@@ -58,6 +59,7 @@ pub use cluster::{Cluster, ClusterBuilder, ClusterError, JoinError, RegionBuilde
 pub use config::validate as validate_config;
 pub use counters::InstanceState;
 pub use entity::{Entity, Mail, Replier};
+pub use handoff::MoveReason;
 pub use in_process::InProcess;
 #[cfg(feature = "links")]
 pub use link::{ListenError, Mtls, Security};
@@ -70,7 +72,7 @@ pub use records::{Departure, NameError, NodeId, NodeState};
 pub use regions::{Ask, Asking, At, Elsewhere, Region, ShardPass, Tell, Telling};
 pub use singleton::{Displaced, SingletonCx};
 pub use status::{
-    ClusterStatus, GoneStatus, MoveStatus, NodeStatus, RegionStatus, SingletonState,
-    SingletonStatus, VanishedStatus, Waiting,
+    ClusterStatus, GoneStatus, LastMove, LinkStatus, MoveStatus, NodeStatus, RegionStatus,
+    SingletonState, SingletonStatus, VanishedStatus, Waiting,
 };
 pub use view::UnreadableRecord;

@@ -12,6 +12,7 @@
 mod accepted;
 mod core;
 mod dialler;
+mod failing;
 mod frame;
 mod hello;
 mod inbox;
@@ -21,6 +22,7 @@ mod links;
 mod listener;
 mod machine;
 mod reader;
+mod rejections;
 mod security;
 mod tls;
 mod wire;

@@ -1,11 +1,13 @@
 //! What a message to an entity is, and how it can end.
 
 use std::fmt;
+use std::panic::catch_unwind;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::route::{self, Outcome, Waited};
+use crate::singleton::panic_text;
 use crate::transport::{MessageId, Refusal, Reply};
 
 /// A message to an entity: the type of everything that a region's entities receive.
@@ -192,9 +194,11 @@ pub(crate) fn encode(value: &impl Serialize) -> Result<bytes::Bytes, String> {
     serde_json::to_vec(value).map(Into::into).map_err(|error| error.to_string())
 }
 
-/// Decodes a command or a reply.
+/// Decodes a command or a reply. This runs code of the application: a panic is returned as an error,
+/// because it must not end the task of a link.
 pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
-    serde_json::from_slice(bytes).map_err(|error| error.to_string())
+    let decoded = catch_unwind(|| serde_json::from_slice(bytes).map_err(|error| error.to_string()));
+    decoded.unwrap_or_else(|panic| Err(panic_text(&*panic)))
 }
 
 /// Returns the outcome that a reply from another node means.

@@ -189,5 +189,6 @@ fn reserve(all: Duration) -> Duration {
 
 /// By when shards must be drained in a phase that has this time.
 fn drain_time(begun: Instant, all: Duration) -> DrainTime {
-    DrainTime { nested_until: begun + all / 2, kill_at: begun + all.saturating_sub(reserve(all)) }
+    let (nested_until, kill_at) = (begun + all / 2, begun + all.saturating_sub(reserve(all)));
+    DrainTime { begun, nested_until, kill_at }
 }

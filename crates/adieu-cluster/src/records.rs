@@ -139,7 +139,7 @@ pub(crate) struct RegionConfig {
 }
 
 /// The kind of a region.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum RegionKind {
     Singleton,

@@ -4,6 +4,7 @@ mod ask;
 mod enter;
 mod hosted;
 mod keeper;
+mod opening;
 #[cfg(feature = "http")]
 mod request;
 mod tell;
@@ -15,8 +16,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 pub use ask::{Ask, Asking};
 pub use enter::{Elsewhere, ShardPass};
-pub(crate) use hosted::{Hosted, OnOpen, RegionInner};
+pub(crate) use hosted::{Hosted, RegionInner};
 pub(crate) use keeper::keep;
+pub(crate) use opening::OnOpen;
 #[cfg(feature = "http")]
 pub(crate) use request::Routing;
 pub use tell::{Tell, Telling};

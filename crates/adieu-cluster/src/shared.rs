@@ -98,6 +98,7 @@ pub(crate) struct DrainTimes {
 /// By when a shard must be drained.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DrainTime {
+    pub(crate) begun: Instant,
     /// Until when it admits messages that entities send.
     pub(crate) nested_until: Instant,
     /// When its entities are killed.

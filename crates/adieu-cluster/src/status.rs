@@ -9,6 +9,7 @@ use adieu_core::Short;
 use serde::{Serialize, Serializer};
 
 use crate::counters::InstanceState;
+use crate::handoff::MoveReason;
 use crate::node::Node;
 use crate::records::{Departure, Mode, NodeId, NodeState, RegionKind, ShardRecord};
 use crate::shared::Shared;
@@ -51,6 +52,48 @@ pub struct ClusterStatus {
     pub singletons: Vec<SingletonStatus>,
     /// The regions of the cluster.
     pub regions: Vec<RegionStatus>,
+    /// The last 20 moves of shards and singletons that this node has seen, the newest first.
+    pub last_moves: Vec<LastMove>,
+    /// The nodes that this node tries to reach, and cannot.
+    pub failing_links: Vec<LinkStatus>,
+}
+
+/// A shard that a node has received.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct LastMove {
+    /// The region or singleton.
+    pub name: Arc<str>,
+    /// The number of the shard; 0 for a singleton.
+    pub shard: u32,
+    /// The owner before; none if there was none, or this node does not know it.
+    pub from: Option<NodeId>,
+    /// The node that has received it.
+    pub to: NodeId,
+    /// From when this node saw that the owner was about to hand the shard over, had vanished, or that
+    /// there was none, until the next node owned it.
+    #[serde(serialize_with = "millis", rename = "took_ms")]
+    pub took: Duration,
+    /// Why it moved.
+    pub why: MoveReason,
+    /// How long ago that was.
+    #[serde(serialize_with = "millis", rename = "ago_ms")]
+    pub ago: Duration,
+}
+
+/// A node that this node tries to reach, and cannot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct LinkStatus {
+    /// The other node.
+    pub node: NodeId,
+    /// The address that this node dials.
+    pub address: String,
+    /// For how long every attempt has failed.
+    #[serde(serialize_with = "millis", rename = "for_ms")]
+    pub since: Duration,
+    /// Why the last attempt failed.
+    pub error: String,
 }
 
 /// One region of the cluster.
@@ -194,8 +237,11 @@ pub enum SingletonState {
 impl ClusterStatus {
     pub(crate) fn of(shared: &Shared) -> Self {
         let progress = shared.progress.borrow().clone();
+        let handing_over = shared.hand_over_progress(&progress);
         let since = progress.since.map_or(Duration::ZERO, |since| now() - since);
         let waiting_for = progress.waiting_for.map(|what| Waiting { what, since });
+        let handing_over = handing_over.map(|(what, since)| Waiting { what, since });
+        let waiting_for = handing_over.or(waiting_for);
         let status = Self {
             cluster: Arc::clone(&shared.cluster),
             node: shared.id.clone(),
@@ -212,6 +258,8 @@ impl ClusterStatus {
             gone: Vec::new(),
             singletons: Vec::new(),
             regions: Vec::new(),
+            last_moves: last_moves(shared),
+            failing_links: failing_links(shared),
         };
         match &*shared.node() {
             Some(node) => status.seen_by(node, shared),
@@ -285,6 +333,32 @@ impl ClusterStatus {
             ..self
         }
     }
+}
+
+fn last_moves(shared: &Shared) -> Vec<LastMove> {
+    let now = now();
+    let moves = shared.counters.last_moves().into_iter().map(|(at, moved)| LastMove {
+        name: moved.shard.region,
+        shard: moved.shard.number,
+        from: moved.from,
+        to: moved.to,
+        took: moved.took,
+        why: moved.why,
+        ago: now.saturating_duration_since(at),
+    });
+    moves.collect()
+}
+
+fn failing_links(shared: &Shared) -> Vec<LinkStatus> {
+    let now = now();
+    let failing = shared.here.transport.get().map(|it| it.failing()).unwrap_or_default();
+    let failing = failing.into_iter().map(|it| LinkStatus {
+        node: it.peer.id,
+        address: it.address.to_string(),
+        since: now.saturating_duration_since(it.since),
+        error: it.why,
+    });
+    failing.collect()
 }
 
 fn regions(node: &Node, shared: &Shared) -> Vec<RegionStatus> {

@@ -109,6 +109,17 @@ pub(crate) enum Refusal {
     Unsupported(String),
 }
 
+/// A peer that cannot be reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FailingLink {
+    pub(crate) peer: Peer,
+    pub(crate) address: Arc<str>,
+    /// Since when every attempt has failed.
+    pub(crate) since: Instant,
+    /// Why the last attempt failed.
+    pub(crate) why: String,
+}
+
 /// The queue is full, or the events of a link that has ended are being reported: the envelope was not
 /// sent.
 #[derive(Debug)]
@@ -139,6 +150,11 @@ pub(crate) trait Transport: Send + Sync + 'static {
         address: &'a str,
         shard: &'a ShardId,
     ) -> Pending<'a, Result<(), String>>;
+
+    /// Returns the peers that cannot be reached, although something is to be sent to them.
+    fn failing(&self) -> Vec<FailingLink> {
+        Vec::new()
+    }
 
     /// Sends the answers that are queued, reports to every peer which envelopes were not read, and
     /// ends all links.

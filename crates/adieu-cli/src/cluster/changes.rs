@@ -57,6 +57,10 @@ fn facts(seen: &Seen) -> BTreeMap<String, String> {
             fact(shard, format!("moves from {} to {}", moving.from, moving.to));
         }
     }
+    for it in &seen.failing_links {
+        let link = format!("{cluster}: link from {} to {}", seen.node, it.node);
+        fact(link, format!("fails: {}", it.error));
+    }
     facts
 }
 

@@ -34,6 +34,10 @@ pub(super) struct Seen {
     pub(super) singletons: Vec<Singleton>,
     #[serde(default)]
     pub(super) regions: Vec<Region>,
+    #[serde(default)]
+    pub(super) last_moves: Vec<LastMove>,
+    #[serde(default)]
+    pub(super) failing_links: Vec<FailingLink>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -96,6 +100,27 @@ pub(super) struct Moving {
     pub(super) shard: u32,
     pub(super) from: String,
     pub(super) to: String,
+}
+
+/// A shard that a node has received.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct LastMove {
+    pub(super) name: String,
+    pub(super) shard: u32,
+    pub(super) from: Option<String>,
+    pub(super) to: String,
+    pub(super) took_ms: f64,
+    pub(super) why: String,
+    pub(super) ago_ms: f64,
+}
+
+/// A node that the node that is asked cannot reach.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct FailingLink {
+    pub(super) node: String,
+    pub(super) address: String,
+    pub(super) for_ms: f64,
+    pub(super) error: String,
 }
 
 /// How far another node has left the cluster, as far as the node that answers knows.

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use anstyle::Style;
 
-use super::seen::{Clusters, Gone, Moving, Node, Region, Seen, Singleton, Vanished};
+use super::seen::{
+    Clusters, FailingLink, Gone, LastMove, Moving, Node, Region, Seen, Singleton, Vanished,
+};
 use crate::duration::short;
 use crate::fit::{fitted, harmless, width};
 
@@ -38,6 +40,8 @@ fn draw_one(seen: &Seen) -> String {
         gone,
         singletons,
         regions,
+        last_moves,
+        failing_links,
     } = seen;
     let stops = if *is_stopping { ", which stops" } else { "" };
     let mut out = format!(
@@ -86,6 +90,17 @@ fn draw_one(seen: &Seen) -> String {
         if !moves.is_empty() {
             out += &table("Moves", ["shard", "from", "to"], moves);
         }
+    }
+    if !last_moves.is_empty() {
+        let is_singleton = |name: &str| singletons.iter().any(|it| it.name == name);
+        let rows = last_moves.iter().map(|it| move_row(it, is_singleton(&it.name))).collect();
+        out += &table("Last moves", ["shard", "from", "to", "took", "why", "ago"], rows);
+    }
+    if !failing_links.is_empty() {
+        let rows = failing_links.iter().map(|FailingLink { node, address, for_ms, error }| {
+            [node.clone(), address.clone(), millis(*for_ms), error.clone()]
+        });
+        out += &table("Links that fail", ["to", "address", "for", "error"], rows.collect());
     }
     if !vanished.is_empty() || !gone.is_empty() {
         let vanished = vanished.iter().map(|Vanished { node, for_ms }| {
@@ -146,6 +161,13 @@ fn region_row(it: &Region) -> [String; 6] {
         entities.to_string(),
         kept.to_string(),
     ]
+}
+
+fn move_row(it: &LastMove, is_singleton: bool) -> [String; 6] {
+    let LastMove { name, shard, from, to, took_ms, why, ago_ms } = it;
+    let shard = if is_singleton { name.clone() } else { format!("{name}/{shard}") };
+    let from = from.clone().unwrap_or_else(|| "-".to_owned());
+    [shard, from, to.clone(), millis(*took_ms), why.clone(), millis(*ago_ms)]
 }
 
 /// A heading, and columns as wide as they need to be.

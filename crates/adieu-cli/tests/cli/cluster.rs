@@ -388,6 +388,40 @@ fn s1507_a_shard_that_moves_is_shown() {
     watching.wait().unwrap();
 }
 
+/// A node that leaves is shown with how many shards it has handed over, and then where they are.
+#[test]
+fn s1629_cluster_watch_prints_how_far_a_hand_over_is() {
+    let cloud = Cloud::with_shards(2);
+    let (one, two) = (cloud.join("shop-1"), cloud.join("shop-2"));
+    until("all are owned", || {
+        let regions = one.cluster.status().regions;
+        regions.first().is_some_and(|it| it.free == 0) && two.cluster.status().nodes.len() == 2
+    });
+    let mut watching =
+        command(&["cluster", "watch", &one.url()]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(watching.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let mut until_line = |text: &str| {
+        let line = lines.find(|line| line.starts_with(text));
+        line.unwrap_or_else(|| panic!("{text} was not printed"))
+    };
+    until_line("shop: region cart on shop-1: 2 of 2 shards");
+    let carts = one.carts.as_ref().unwrap();
+    let key = (0..).map(|it| format!("cart-{it}")).find(|key| carts.shard_of(key) == 0).unwrap();
+    let pass = carts.enter(&key).unwrap();
+    drop(one.shutdown.run(Reason::Unknown));
+    until_line("shop: shop-1 waits: leave: 1/2 shards handed over (cart 1/2)");
+    let shown = shows(&["cluster", "status", &one.url()]);
+    assert!(shown.contains("  leave: 1/2 shards handed over (cart 1/2), "), "{shown}");
+    drop(pass);
+    until("it has left", || one.cluster.stage() == adieu::cluster::Stage::Removed);
+    watching.kill().unwrap();
+    watching.wait().unwrap();
+    let shown = stable(&shows(&["cluster", "status", &two.url()]));
+    let (_, moves) = shown.split_once("Last moves\nshard from to took why ago\n").unwrap();
+    assert!(moves.contains("cart/0 shop-1 shop-2 ") && moves.contains(" left "), "{shown}");
+    assert!(moves.contains("sweeper shop-1 shop-2 "), "{shown}");
+}
+
 #[test]
 fn s864_cluster_watch_prints_a_line_for_each_change() {
     let cloud = Cloud::new();

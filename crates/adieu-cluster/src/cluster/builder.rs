@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use adieu_core::adapter::WorkSource;
-use adieu_core::{Short, Shutdown, adapter};
+use adieu_core::{Short, Shutdown, WeakShutdown, adapter};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::{Cluster, ClusterError};
+use crate::address;
 use crate::commits::Commits;
 use crate::config;
 use crate::counters::Counters;
@@ -23,7 +24,7 @@ use crate::link::{Identity, Limits, Links, Security};
 use crate::member::Goal;
 use crate::page;
 use crate::phases;
-use crate::records::{Drain, Keys, NodeId, NodeRecord, NodeState};
+use crate::records::{Drain, Keys, NodeId, NodeRecord, NodeState, ShardId};
 use crate::settings::Settings;
 use crate::shared::{Progress, Shared};
 use crate::store::Store;
@@ -174,8 +175,8 @@ impl ClusterBuilder {
     /// # Errors
     ///
     /// If a name or the configuration is not valid, a time is out of bounds, the weight is zero, this
-    /// process has a node of this name in the cluster, the node cannot listen for other nodes, or the
-    /// shutdown has begun.
+    /// process has a node of this name in the cluster, other nodes could not connect to the address,
+    /// the node cannot listen for other nodes, or the shutdown has begun.
     pub fn on(self, shutdown: &Shutdown) -> Result<Cluster, ClusterError> {
         let Self { store, cluster, .. } = self;
         let shortest = store.shortest_ttl().max(config::SHORTEST_TTL);
@@ -201,6 +202,9 @@ impl ClusterBuilder {
         }
         if weight == 0 {
             return Err(ClusterError::NoWeight);
+        }
+        if let Some(Err(problem)) = address.as_deref().map(address::check) {
+            return Err(ClusterError::Address { address: address.unwrap_or_default(), problem });
         }
         if page::has(shutdown, &cluster, &id) {
             return Err(ClusterError::NodeTwice { cluster, node: id });
@@ -233,6 +237,9 @@ impl ClusterBuilder {
                     protocol: (PROTOCOL, PROTOCOL),
                 };
                 let links = Links::listen(&listen, security, identity, Limits::default())?;
+                if let Some(address) = &address {
+                    links.check_reachable(address)?;
+                }
                 let reached_at = match &address {
                     Some(address) => address.clone(),
                     None => links.address()?.to_string(),
@@ -256,14 +263,17 @@ impl ClusterBuilder {
         let (weak, named) = (shutdown.downgrade(), cluster.clone());
         let failed = move |region: &str, entity: &str, error: String| {
             let (cluster, region, entity) = (named.clone(), region.to_owned(), entity.to_owned());
-            let emit = move || tracing::error!(cluster, region, entity, error, "entity failed");
-            match weak.upgrade() {
-                Some(shutdown) => adapter::log(&shutdown, emit),
-                None => adapter::log_aside(tracing::Level::ERROR, || emit),
-            }
+            log_error(&weak, move || {
+                tracing::error!(cluster, region, entity, error, "entity failed");
+            });
+        };
+        let (weak, named) = (shutdown.downgrade(), cluster.clone());
+        let open_failed = move |shard: &ShardId, error: String| {
+            let (cluster, shard) = (named.clone(), shard.to_string());
+            log_error(&weak, move || tracing::error!(cluster, shard, error, "on_open failed"));
         };
         let starts = Starts::new(self.entities, self.entity_starts);
-        let here = Arc::new(Here::new(id.clone(), starts, failed));
+        let here = Arc::new(Here::new(id.clone(), starts, failed, open_failed));
         let shared = Arc::new(Shared {
             store,
             cluster: cluster.as_str().into(),
@@ -304,6 +314,13 @@ impl ClusterBuilder {
         adapter::account_for(shutdown, source);
         page::add(shutdown, Arc::clone(&shared));
         Ok(Cluster { shared })
+    }
+}
+
+fn log_error(shutdown: &WeakShutdown, emit: impl FnOnce() + Send + 'static) {
+    match shutdown.upgrade() {
+        Some(shutdown) => adapter::log(&shutdown, emit),
+        None => adapter::log_aside(tracing::Level::ERROR, || emit),
     }
 }
 

@@ -26,6 +26,14 @@ pub enum ClusterError {
         /// The rule that the value breaks.
         rule: String,
     },
+    /// Other nodes cannot connect to the address.
+    #[error("failed to set up a cluster node: the address {problem}")]
+    Address {
+        /// The address.
+        address: String,
+        /// The problem, with the address, and what to do.
+        problem: String,
+    },
     /// The weight is zero.
     #[error(
         "failed to set up a cluster node: the weight is 0, but must be at least 1: cordon the process \
@@ -54,13 +62,18 @@ pub enum ClusterError {
     #[error("failed to set up a cluster node")]
     Tasks(#[from] AddTaskError),
     /// A singleton or a region was declared twice.
-    #[error("{name} is declared twice: use another name")]
+    #[error(
+        "failed to declare singleton or region {name}: it is declared already; use another name"
+    )]
     Twice {
         /// The singleton or region.
         name: Arc<str>,
     },
     /// A singleton or a region was declared after the node had begun to join.
-    #[error("{name} is declared too late: declare it before `join`")]
+    #[error(
+        "failed to declare singleton or region {name}: the node has begun to join; declare it before \
+         `join`"
+    )]
     TooLate {
         /// The singleton or region.
         name: Arc<str>,

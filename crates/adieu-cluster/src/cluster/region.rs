@@ -73,13 +73,14 @@ impl<C: Command> RegionBuilder<C> {
     }
 
     /// Runs a future whenever a shard has opened on this node, for example to wake the entities that
-    /// the application knows to be in it. The node waits for the future when it leaves the cluster.
+    /// the application knows to be in it. The future is dropped when the shard is to be handed over, or
+    /// when the node may no longer act. A panic is logged.
     pub fn on_open<F, Fut>(mut self, f: F) -> Self
     where
         F: Fn(u32) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = ()> + Send + 'static,
     {
-        self.on_open = Some(Box::new(move |shard| Box::pin(f(shard))));
+        self.on_open = Some(Arc::new(move |shard| Box::pin(f(shard))));
         self
     }
 

@@ -110,7 +110,7 @@ impl Hosting {
     ) {
         let Some(region) = self.shared.regions.get(&shard.region) else { return };
         let time = self.shared.drain_time(region.config().kind);
-        let own = DrainTime { nested_until: now + MOVE / 2, kill_at: now + MOVE };
+        let own = DrainTime { begun: now, nested_until: now + MOVE / 2, kill_at: now + MOVE };
         let draining = self.draining.entry(shard.clone()).or_insert_with(|| {
             let moves_since = time.is_none().then_some(now);
             let time = time.unwrap_or(own);

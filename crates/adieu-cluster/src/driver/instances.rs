@@ -260,7 +260,8 @@ impl Instances {
         let names: Vec<_> = self.running.keys().map(ToString::to_string).collect();
         let cluster = Arc::clone(&self.shared.cluster);
         self.shared.log(move || {
-            tracing::error!(%cluster, singletons = ?names, "singletons abandoned: they block their threads");
+            let why = "they block their threads";
+            tracing::error!(%cluster, singletons = ?names, why, "singletons abandoned");
         });
     }
 }

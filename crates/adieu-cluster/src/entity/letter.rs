@@ -1,18 +1,27 @@
 //! A message on its way into a mailbox, and where its outcome goes.
 
+use bytes::Bytes;
 use serde::Serialize;
 
 use super::reply::ReplySender;
-use crate::message::{Command, NotRun, Unknown, encode};
+use crate::message::{Command, NotRun, Unknown, decode, encode};
 use crate::time::Instant;
 use crate::transport::{Answer, MessageId, Refusal, Reply};
 
 /// A message that no instance has opened.
 pub(crate) struct Letter<C: Command> {
-    pub(crate) command: C,
+    pub(crate) content: Content<C>,
     pub(crate) id: MessageId,
     pub(crate) deadline: Instant,
     pub(crate) to: ReplyTo<C::Reply>,
+}
+
+/// The command of a letter.
+pub(crate) enum Content<C> {
+    Command(C),
+    /// Of a message that this node has sent through its route. The task of the entity decodes it:
+    /// decoding runs code of the application, and the shard is locked when the message arrives.
+    Encoded(Bytes),
 }
 
 /// Where the outcome of a message goes.
@@ -23,6 +32,18 @@ pub(crate) enum ReplyTo<R> {
     Here(ReplySender<R>),
     /// To another node, or to this one through its router.
     There(Box<dyn Answer>),
+}
+
+// === impl Content ===
+
+impl<C: Command> Content<C> {
+    /// Returns the command.
+    pub(crate) fn decoded(self) -> Result<C, String> {
+        match self {
+            Self::Command(command) => Ok(command),
+            Self::Encoded(bytes) => decode(&bytes),
+        }
+    }
 }
 
 // === impl ReplyTo ===

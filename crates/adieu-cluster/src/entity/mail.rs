@@ -28,14 +28,20 @@ pub struct Replier<R: serde::Serialize> {
 // === impl Mail ===
 
 impl<C: Command> Mail<C> {
-    pub(super) fn open(letter: Letter<C>) -> Self {
-        let Letter { command, id, deadline, to } = letter;
+    /// Opens a letter. Fails with the way back of its outcome and the error if its command cannot be
+    /// decoded.
+    pub(super) fn open(letter: Letter<C>) -> Result<Self, (ReplyTo<C::Reply>, String)> {
+        let Letter { content, id, deadline, to } = letter;
+        let command = match content.decoded() {
+            Ok(command) => command,
+            Err(error) => return Err((to, error)),
+        };
         let replier = Replier {
             to,
             #[cfg(feature = "actors")]
             handled: None,
         };
-        Self { command, replier, id: MailId::new(id), deadline }
+        Ok(Self { command, replier, id: MailId::new(id), deadline })
     }
 
     /// Returns what fails when the mail was replied to or dropped.

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::task::AbortHandle;
 
-use super::letter::Letter;
+use super::letter::{Letter, ReplyTo};
 use super::mail::Mail;
 use super::nested::recent;
 use crate::message::Command;
@@ -114,23 +114,28 @@ impl<C: Command> Slot<C> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the next mail; `None` if the instance should end.
-    pub(super) fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Option<Mail<C>>> {
+    /// Returns the next mail; `None` if the instance should end. Passes mail that cannot be decoded to
+    /// `unreadable`.
+    pub(super) fn poll_next(
+        &self,
+        cx: &mut Context<'_>,
+        unreadable: impl Fn(ReplyTo<C::Reply>, String),
+    ) -> Poll<Option<Mail<C>>> {
         let now = recent();
         loop {
-            let expired = {
+            let (letter, is_expired) = {
                 let mut inner = self.lock();
                 if inner.state == State::Ending {
                     return Poll::Ready(None);
                 }
                 match inner.queue.pop_front() {
-                    Some(letter) if letter.to.is_ask() && letter.deadline <= now => letter,
+                    Some(letter) if letter.to.is_ask() && letter.deadline <= now => (letter, true),
                     Some(letter) => {
                         inner.state = State::Busy;
                         inner.since = now;
                         inner.has_opened = true;
                         inner.failures = 0;
-                        return Poll::Ready(Some(Mail::open(letter)));
+                        (letter, false)
                     }
                     None if inner.pill != Pill::None => {
                         inner.state = State::Ending;
@@ -150,7 +155,15 @@ impl<C: Command> Slot<C> {
                     }
                 }
             };
-            expired.to.not_run(Refusal::Expired);
+            // Not under the lock: both run code of the application.
+            if is_expired {
+                letter.to.not_run(Refusal::Expired);
+                continue;
+            }
+            match Mail::open(letter) {
+                Ok(mail) => return Poll::Ready(Some(mail)),
+                Err((to, error)) => unreadable(to, error),
+            }
         }
     }
 }

@@ -12,7 +12,7 @@ use tokio_util::task::TaskTracker;
 
 use super::starts::Starts;
 use super::timers::Timers;
-use crate::records::NodeId;
+use crate::records::{NodeId, ShardId};
 use crate::standing::Standing;
 use crate::store::Revision;
 use crate::time::Instant;
@@ -40,9 +40,12 @@ pub(crate) struct Here {
     pub(crate) drained: Notify,
     /// Logs an entity that failed: its region, its id and the error.
     pub(crate) failed: Failed,
+    /// Logs a function of `on_open` that panicked.
+    pub(crate) open_failed: OpenFailed,
 }
 
 type Failed = Box<dyn Fn(&str, &str, String) + Send + Sync>;
+type OpenFailed = Box<dyn Fn(&ShardId, String) + Send + Sync>;
 
 /// The incarnation and the address of a node.
 type Known = (Revision, Option<Arc<str>>);
@@ -59,6 +62,7 @@ impl Here {
         id: NodeId,
         starts: Starts,
         failed: impl Fn(&str, &str, String) + Send + Sync + 'static,
+        open_failed: impl Fn(&ShardId, String) + Send + Sync + 'static,
     ) -> Self {
         Self {
             id,
@@ -73,6 +77,7 @@ impl Here {
             tasks: TaskTracker::new(),
             drained: Notify::new(),
             failed: Box::new(failed),
+            open_failed: Box::new(open_failed),
         }
     }
 

@@ -65,7 +65,7 @@ struct Inner<C: Command> {
     /// As it was in the last view.
     grant: Grant,
     admission: Admission,
-    held: HashMap<MessageId, Arrived>,
+    held: HashMap<MessageId, Arrived<C>>,
     /// The epoch under which the entities run.
     epoch: Revision,
     slots: HashSet<Named<C>>,
@@ -81,8 +81,12 @@ struct Inner<C: Command> {
 }
 
 /// A message that has arrived.
-struct Arrived {
+struct Arrived<C> {
     envelope: Envelope,
+    /// The command of a message of another node, or why it cannot be decoded. It was decoded before
+    /// the shard was locked, because that runs code of the application. `None` for a message of this
+    /// node, which its entity decodes, and for an HTTP request.
+    command: Option<Result<C, String>>,
     from: From,
 }
 

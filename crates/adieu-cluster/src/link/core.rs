@@ -3,23 +3,29 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
+use adieu_core::adapter::log_aside;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tracing::Level;
 
 use super::accepted::Inbound;
+use super::failing::Failing;
 use super::hello::Identity;
 use super::lane::Lane;
 use super::limits::Limits;
+use super::rejections::{Cause, Rejections};
 use super::security::Security;
 use super::tls::Tls;
 use super::wire::Executor;
 use crate::records::NodeId;
 use crate::store::Revision;
-use crate::transport::{Peer, Receiver};
+use crate::time::now;
+use crate::transport::{FailingLink, Peer, Receiver};
 
 /// What all links of a node share.
 pub(super) struct Core {
@@ -33,6 +39,8 @@ pub(super) struct Core {
     /// The links that other nodes have dialled: one for each node.
     accepted: Mutex<HashMap<NodeId, Arc<Inbound>>>,
     pub(super) last_link: AtomicU64,
+    failing: Mutex<Failing>,
+    rejections: Mutex<Rejections>,
     /// Every task of the links.
     pub(super) tasks: TaskTracker,
     /// No new links; those that there are end in order.
@@ -67,6 +75,8 @@ impl Core {
             lanes: RwLock::new(HashMap::new()),
             accepted: Mutex::new(HashMap::new()),
             last_link: AtomicU64::new(0),
+            failing: Mutex::default(),
+            rejections: Mutex::default(),
             tasks: TaskTracker::new(),
             closing: CancellationToken::new(),
             killed: CancellationToken::new(),
@@ -126,6 +136,61 @@ impl Core {
         if accepted.get(&link.peer.id).is_some_and(|current| Arc::ptr_eq(current, link)) {
             accepted.remove(&link.peer.id);
         }
+    }
+
+    fn failing(&self) -> MutexGuard<'_, Failing> {
+        self.failing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the members that cannot be reached.
+    pub(super) fn failing_links(&self) -> Vec<FailingLink> {
+        let mut failing = self.failing().all(now());
+        // A node that has left is not to be reached.
+        let started = self.started();
+        failing.retain(|link| started.as_ref().is_some_and(|it| it.receiver.knows(&link.peer)));
+        failing
+    }
+
+    /// Notes that a peer has accepted a link.
+    pub(super) fn link_opened(&self, peer: &Peer) {
+        if self.failing().opened(peer) {
+            let (cluster, peer) = (Arc::clone(&self.identity.cluster), peer.id.clone());
+            log_aside(Level::INFO, || move || tracing::info!(%cluster, %peer, "link recovered"));
+        }
+    }
+
+    /// Notes that a link to a peer has lasted.
+    pub(super) fn link_lasted(&self, peer: &Peer) {
+        self.failing().lasted(peer);
+    }
+
+    /// Notes that an attempt to reach a peer failed, or that its link ended soon.
+    pub(super) fn link_failed(&self, peer: &Peer, address: &Arc<str>, why: &str) {
+        let long = self.limits.long_failure;
+        let failing_for = self.failing().failed(peer, address, why, long, now());
+        let started = self.started();
+        let is_member = || started.is_some_and(|it| it.receiver.knows(peer));
+        if let Some(failing_for) = failing_for.filter(|_| is_member()) {
+            let (cluster, peer) = (Arc::clone(&self.identity.cluster), peer.id.clone());
+            let (address, why) = (Arc::clone(address), why.to_owned());
+            log_aside(
+                Level::WARN,
+                || move || tracing::warn!(%cluster, %peer, %address, ?failing_for, why, "link fails"),
+            );
+        }
+    }
+
+    /// Logs that the connection of a caller was rejected, if that was not logged before.
+    pub(super) fn rejected(&self, from: IpAddr, cause: Cause, why: &str) {
+        let mut rejections = self.rejections.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(more) = rejections.note(from, cause, now()) else { return };
+        drop(rejections);
+        let (cluster, why) = (Arc::clone(&self.identity.cluster), why.to_owned());
+        log_aside(Level::WARN, || {
+            move || {
+                tracing::warn!(%cluster, %from, why, not_logged_before = more, "node rejected");
+            }
+        });
     }
 
     /// Stops reading from all peers.

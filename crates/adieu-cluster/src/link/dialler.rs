@@ -51,13 +51,20 @@ pub(super) async fn run(core: Arc<Core>, lane: Arc<Lane>) {
         let failed = match link {
             Ok(link) => {
                 lane.open();
+                core.link_opened(&lane.peer);
                 log(&core, &lane, None);
                 let (why, is_ours) = converse(&core, &lane, link).await;
                 log(&core, &lane, Some(&why));
-                !is_ours && now() - opened < SHORT
+                let failed = !is_ours && now() - opened < SHORT;
+                match failed {
+                    true => core.link_failed(&lane.peer, &lane.address(), &why),
+                    false => core.link_lasted(&lane.peer),
+                }
+                failed
             }
             Err(why) => {
                 log(&core, &lane, Some(&why));
+                core.link_failed(&lane.peer, &lane.address(), &why);
                 lane.end(None, &why);
                 true
             }

@@ -34,6 +34,8 @@ pub(crate) struct Limits {
     pub(crate) farewell: Duration,
     /// How long a peer may take to prepare for a shard.
     pub(crate) prepare: Duration,
+    /// After this time without a link to a peer, that is logged.
+    pub(crate) long_failure: Duration,
 }
 
 impl Default for Limits {
@@ -52,6 +54,7 @@ impl Default for Limits {
             probe: Duration::from_secs(5),
             farewell: Duration::from_secs(1),
             prepare: Duration::from_secs(10),
+            long_failure: Duration::from_secs(5),
         }
     }
 }

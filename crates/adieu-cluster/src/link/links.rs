@@ -15,9 +15,12 @@ use super::limits::Limits;
 use super::listener;
 use super::security::{Kind, ListenError, Security};
 use super::tls::Tls;
+use crate::address;
 use crate::records::ShardId;
 use crate::store::Revision;
-use crate::transport::{Carrier, Envelope, Full, OnEvent, Peer, Pending, Receiver, Transport};
+use crate::transport::{
+    Carrier, Envelope, FailingLink, Full, OnEvent, Peer, Pending, Receiver, Transport,
+};
 
 /// The links of one node.
 pub(crate) struct Links {
@@ -64,6 +67,16 @@ impl Links {
             return Err(ListenError::Anywhere { address });
         }
         Ok(address)
+    }
+
+    /// Checks the address at which other nodes are to reach this one, if it was set.
+    pub(crate) fn check_reachable(&self, address: &str) -> Result<(), ListenError> {
+        match address::ip(address) {
+            Some(ip) if !self.core.security.allows(ip) => {
+                Err(ListenError::Unreachable { address: address.to_owned() })
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// Begins to accept links and to dial. Called once, when this node's record exists.
@@ -142,6 +155,10 @@ impl Transport for Links {
                 Pushed::Retired(back, again) => (envelope, on_event) = (back, again),
             }
         }
+    }
+
+    fn failing(&self) -> Vec<FailingLink> {
+        self.core.failing_links()
     }
 
     fn prepare<'a>(

@@ -2,6 +2,8 @@
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::io::ErrorKind;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -23,6 +25,7 @@ use super::core::{Core, Started};
 use super::frame::{Backward, Forward, Welcome};
 use super::hello::Caller;
 use super::reader::Accepted;
+use super::rejections::Cause;
 use super::wire::{AcceptingCodec, Connection, PATH, server};
 use crate::time::{Duration, now};
 
@@ -39,8 +42,9 @@ pub(super) async fn run(core: Arc<Core>, listener: TcpListener, runtime: Handle)
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((stream, _)) if core.tasks.len() < MOST_TASKS => {
-                core.spawn(&runtime, serve(Arc::clone(&core), stream, runtime.clone()));
+            Ok((stream, from)) if core.tasks.len() < MOST_TASKS => {
+                let served = serve(Arc::clone(&core), stream, from.ip(), runtime.clone());
+                core.spawn(&runtime, served);
             }
             Ok(_) => {}
             Err(error) => {
@@ -57,17 +61,26 @@ pub(super) async fn run(core: Arc<Core>, listener: TcpListener, runtime: Handle)
 }
 
 /// Serves one connection.
-async fn serve(core: Arc<Core>, stream: TcpStream, runtime: Handle) {
+async fn serve(core: Arc<Core>, stream: TcpStream, from: IpAddr, runtime: Handle) {
     let secured = tokio::select! {
         biased;
         () = core.closing.cancelled() => return,
         secured = timeout(core.limits.silence, secure(&core, stream)) => secured,
     };
-    let Ok(Ok(io)) = secured else { return };
+    let io = match secured {
+        Ok(Ok(io)) => io,
+        // A probe of the port, or a peer that has gone.
+        Ok(Err(error)) if error.kind() == ErrorKind::UnexpectedEof => return,
+        Ok(Err(error)) => {
+            let why = format!("the TLS handshake failed: {error}");
+            return core.rejected(from, Cause::Handshake, &why);
+        }
+        Err(_) => return,
+    };
     let is_greeted = CancellationToken::new();
     let service = {
         let (core, is_greeted) = (Arc::clone(&core), is_greeted.clone());
-        service_fn(move |request| handle(Arc::clone(&core), is_greeted.clone(), request))
+        service_fn(move |request| handle(Arc::clone(&core), from, is_greeted.clone(), request))
     };
     let connection =
         server(core.executor(runtime), &core.limits).serve_connection(TokioIo::new(io), service);
@@ -97,6 +110,7 @@ async fn secure(core: &Core, stream: TcpStream) -> std::io::Result<Box<dyn Conne
 
 async fn handle(
     core: Arc<Core>,
+    from: IpAddr,
     is_greeted: CancellationToken,
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Infallible> {
@@ -105,6 +119,7 @@ async fn handle(
         let given = request.headers().get(AUTHORIZATION);
         if !given.is_some_and(|given| token.matches(given.as_bytes())) {
             let text = "the token is missing or is not the one of this cluster";
+            core.rejected(from, Cause::Token, text);
             return Ok(Status::unauthenticated(text).into_http());
         }
     }
@@ -114,12 +129,13 @@ async fn handle(
     let mut grpc = Grpc::new(AcceptingCodec::default())
         .max_decoding_message_size(core.limits.longest_frame())
         .max_encoding_message_size(usize::MAX);
-    Ok(grpc.streaming(Greeter { core, is_greeted }, request).await)
+    Ok(grpc.streaming(Greeter { core, from, is_greeted }, request).await)
 }
 
 /// Reads the hello of a peer, and accepts its link or not.
 struct Greeter {
     core: Arc<Core>,
+    from: IpAddr,
     is_greeted: CancellationToken,
 }
 
@@ -131,21 +147,32 @@ impl StreamingService<Forward> for Greeter {
 
     fn call(&mut self, request: tonic::Request<Streaming<Forward>>) -> Self::Future {
         let (core, is_greeted) = (Arc::clone(&self.core), self.is_greeted.clone());
+        let from = self.from;
         Box::pin(async move {
-            let accepted = greet(core, request.into_inner()).await?;
+            let accepted = greet(core, from, request.into_inner()).await?;
             is_greeted.cancel();
             Ok(tonic::Response::new(accepted))
         })
     }
 }
 
-async fn greet(core: Arc<Core>, mut frames: Streaming<Forward>) -> Result<Accepted, Status> {
+async fn greet(
+    core: Arc<Core>,
+    from: IpAddr,
+    mut frames: Streaming<Forward>,
+) -> Result<Accepted, Status> {
     let first = timeout(core.limits.silence, frames.message()).await;
     let first = first.map_err(|_| Status::deadline_exceeded("no hello in time"))??;
     let hello = first.and_then(|frame| frame.hello);
     let hello = hello.ok_or_else(|| Status::invalid_argument("the first frame is not a hello"))?;
-    let caller = core.identity.check(&hello).map_err(Status::failed_precondition)?;
-    let started = recognise(&core, &caller).await.map_err(Status::permission_denied)?;
+    let rejected = |cause, why: String| {
+        core.rejected(from, cause, &why);
+        why
+    };
+    let caller = core.identity.check(&hello).map_err(|why| rejected(Cause::Hello, why));
+    let caller = caller.map_err(Status::failed_precondition)?;
+    let started = recognise(&core, &caller).await.map_err(|why| rejected(Cause::Member, why));
+    let started = started.map_err(Status::permission_denied)?;
     let Caller { peer, protocol, link, .. } = caller;
     let receiver = Arc::clone(&started.receiver);
     let inbound = Arc::new(Inbound::new(peer, link, receiver, core.limits));

@@ -61,6 +61,16 @@ pub enum ListenError {
         /// The address.
         address: SocketAddr,
     },
+    /// Other nodes would refuse to connect to the address.
+    #[error(
+        "failed to listen for other nodes: the address {address} is not on this machine, and without \
+         certificates (Security::mtls) or a token (Security::token) nodes connect to loopback addresses \
+         only; set `address` to one of those, or use certificates or a token"
+    )]
+    Unreachable {
+        /// The address.
+        address: String,
+    },
     /// The token is too short to be a secret.
     #[error("cluster token is too short: {length} bytes, at least {least} required")]
     WeakToken {

@@ -4,5 +4,6 @@ mod contract;
 mod delivery;
 mod ends;
 mod hostile;
+mod logged;
 mod stage;
 mod strangers;

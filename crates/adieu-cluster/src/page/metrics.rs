@@ -5,7 +5,7 @@ use std::sync::Arc;
 use adieu_core::adapter::{Family, Metrics};
 
 use crate::entity::Tally;
-use crate::records::NodeState;
+use crate::records::{NodeState, RegionKind};
 use crate::shared::Shared;
 use crate::status::{ClusterStatus, RegionStatus, SingletonState};
 
@@ -65,16 +65,34 @@ pub(super) fn render(clusters: &[Arc<Shared>], metrics: &mut Metrics) {
             here.sample(&labels, u8::from(singleton.instance.is_some()));
         }
     }
-    let help = "How long the last hand-off of the singleton to this node took.";
+    let help = "How long the last hand-off to this node took: of the singleton, or of a shard of the \
+                region.";
     let mut handoffs = metrics.gauge("adieu_cluster_handoff_seconds", help);
     for (status, cluster) in &all {
-        for (name, took) in cluster.counters.handoffs() {
-            let labels = [("cluster", &*status.cluster), ("singleton", &*name)];
+        for ((kind, name), took) in cluster.counters.handoffs() {
+            let labels = [("cluster", &*status.cluster), (label(kind), &*name)];
             handoffs.sample(&labels, took.as_secs_f64());
+        }
+    }
+    let help = "Shards and singletons that this node has received, by cause: placed, requested, left or \
+                died.";
+    let mut moves = metrics.counter("adieu_cluster_moves_total", help);
+    for (status, cluster) in &all {
+        for (((kind, name), why), count) in cluster.counters.moves() {
+            let labels = [("cluster", &*status.cluster), (label(kind), &*name)];
+            moves.sample(&[labels[0], labels[1], ("why", why.as_str())], count);
         }
     }
     regions(metrics, &all);
     count(metrics, &all);
+}
+
+/// Returns the label that names a region or a singleton.
+fn label(kind: RegionKind) -> &'static str {
+    match kind {
+        RegionKind::Region => "region",
+        RegionKind::Singleton => "singleton",
+    }
 }
 
 fn regions(metrics: &mut Metrics, all: &[(ClusterStatus, &Shared)]) {

@@ -1,9 +1,9 @@
 //! A region as the driver sees it, without the type of its commands.
 
 use std::collections::BTreeMap;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::opening::{OnOpen, open};
 use crate::entity::{Core, Killed, Shard, Tally};
 use crate::grant::Grant;
 use crate::message::Command;
@@ -12,9 +12,6 @@ use crate::store::Revision;
 use crate::time::{Duration, Instant};
 use crate::transport::{Answer, Envelope};
 use crate::view::View;
-
-/// What runs when a shard opens on this node.
-pub(crate) type OnOpen = Box<dyn Fn(u32) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
 
 /// A region of this node.
 pub(crate) struct RegionInner<C: Command> {
@@ -117,8 +114,9 @@ impl<C: Command> RegionInner<C> {
             self.shard(number).start_resident(&self.core.name);
         }
         if let Some(on_open) = &self.on_open {
-            let opened = on_open(number);
-            drop(self.core.here.spawn(opened));
+            let (here, shard) = (Arc::clone(&self.core.here), self.shard(number));
+            let opens = open(Arc::clone(&here), shard.id(), shard.closing(), Arc::clone(on_open));
+            drop(here.spawn(opens));
         }
     }
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::hosted::RegionInner;
 use crate::entity::{Inside, Path, Requests, Shard};
-use crate::message::{AskError, Command, shard_of};
+use crate::message::{AskError, Command, Unknown, shard_of};
 use crate::time::Instant;
 use crate::transport::Pending;
 
@@ -22,6 +22,9 @@ pub(crate) trait Routing: Send + Sync {
         request: Bytes,
         deadline: Instant,
     ) -> Pending<'a, Result<Bytes, AskError>>;
+
+    /// Counts a request that was received and handled by this node, like an ask.
+    fn count(&self, outcome: Result<(), Unknown>);
 
     /// Sets what runs the requests that enter on this node.
     fn run_by(&self, handler: Arc<dyn Requests>);
@@ -63,6 +66,10 @@ impl<C: Command> Routing for RegionInner<C> {
             self.core.tally.ask(&outcome);
             outcome
         })
+    }
+
+    fn count(&self, outcome: Result<(), Unknown>) {
+        self.core.tally.ask(&outcome.map_err(AskError::from));
     }
 
     fn run_by(&self, handler: Arc<dyn Requests>) {

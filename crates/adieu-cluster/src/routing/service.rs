@@ -20,6 +20,7 @@ use super::outcome::{of_error, of_owner, response, stopped};
 use super::owned::OwnedKey;
 use super::wire::{LongHead, decode_response, encode_request};
 use crate::entity::{Inside, Stopped};
+use crate::message::Unknown;
 use crate::regions::Routing;
 use crate::time::{Duration, deadline, sleep_until};
 
@@ -73,7 +74,13 @@ where
                 return Ok(call(app, request).await.map(RoutedBody::streamed));
             };
             Ok(match route.region.enter(&key) {
-                Some(inside) => run_here(app, head, RoutedBody::streamed(body), inside).await,
+                Some(inside) => {
+                    let ran = run_here(app, head, RoutedBody::streamed(body), inside).await;
+                    let outcome = ran.as_ref().map(drop);
+                    let unknown = |_: &Stopped| Unknown::Ended(Stopped::TEXT.to_owned());
+                    route.region.count(outcome.map_err(unknown));
+                    ran.unwrap_or_else(|Stopped| stopped(Stopped::TEXT))
+                }
                 None => route.forward(&key, head, body).await,
             })
         })
@@ -92,17 +99,15 @@ async fn run_here<S, B>(
     head: request::Parts,
     body: RoutedBody,
     inside: Inside,
-) -> Response<RoutedBody>
+) -> Result<Response<RoutedBody>, Stopped>
 where
     S: Service<Request<RoutedBody>, Response = Response<B>, Error = Infallible>,
     B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
     let mut request = Request::from_parts(head, body);
     request.extensions_mut().insert(OwnedKey::of(&inside));
-    match inside.run(call(app, request)).await {
-        Ok(response) => response.map(|body| RoutedBody::streamed(body).hold(inside)),
-        Err(Stopped) => stopped(Stopped::TEXT),
-    }
+    let response = inside.run(call(app, request)).await?;
+    Ok(response.map(|body| RoutedBody::streamed(body).hold(inside)))
 }
 
 // === impl Route ===

@@ -159,6 +159,38 @@ async fn s1268_a_time_to_live_of_the_program_that_is_too_short_names_the_least()
 }
 
 #[tokio::test(start_paused = true)]
+async fn s1624_an_address_to_which_no_node_can_connect_is_refused_when_the_node_is_set_up() {
+    let advice =
+        "set the host and port at which other nodes reach this node, such as 10.0.0.7:7070";
+    let error = refused("cluster.address = 'shop-1'");
+    assert_eq!(error, format!("cluster.address: \"shop-1\" has no port: {advice}"));
+    let error = refused_by_variable("ADDRESS", "0.0.0.0:7070");
+    assert!(error.contains("(set by ADIEU__CLUSTER__ADDRESS)"), "{error}");
+    let builder = Cluster::new(Memory::new(), "shop").address("shop-1:0");
+    let error = builder.on(&shutdown("")).unwrap_err();
+    let problem =
+        format!("the address \"shop-1:0\" has port 0, which no node can connect to: {advice}");
+    assert_eq!(error.to_string(), format!("failed to set up a cluster node: {problem}"));
+    assert!(matches!(error, ClusterError::Address { address, .. } if address == "shop-1:0"));
+}
+
+#[cfg(feature = "links")]
+#[tokio::test]
+async fn s1624_without_a_proof_the_address_must_be_on_this_machine() {
+    let listen = |address: &str| {
+        let security = adieu_cluster::Security::loopback_only();
+        let builder = Cluster::new(Memory::new(), "shop").listen("127.0.0.1:0", security);
+        builder.address(address).on(&shutdown("")).map(drop).map_err(|error| error_text(&error))
+    };
+    let error = listen("10.0.0.7:7070").unwrap_err();
+    assert!(error.contains("the address 10.0.0.7:7070 is not on this machine"), "{error}");
+    assert!(error.contains("use certificates or a token"), "{error}");
+    listen("127.0.0.1:7070").unwrap();
+    listen("[::1]:7070").unwrap();
+    listen("localhost:7070").unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn s1269_run_when_down_in_the_table_cluster_is_an_error_that_names_its_place() {
     assert_eq!(
         refused("cluster.run-when-down = false"),

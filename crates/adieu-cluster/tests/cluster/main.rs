@@ -18,6 +18,7 @@ mod entities;
 #[cfg(all(feature = "etcd", feature = "postgres"))]
 mod etcd;
 mod files;
+mod foreign;
 #[cfg(all(target_os = "linux", feature = "etcd", feature = "postgres", feature = "links"))]
 mod linked;
 mod members;
@@ -34,6 +35,7 @@ mod regions;
 #[cfg(feature = "http")]
 mod routed;
 mod served;
+mod shown;
 mod singletons;
 mod stage;
 #[cfg(all(feature = "etcd", feature = "postgres"))]

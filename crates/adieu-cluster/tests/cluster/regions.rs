@@ -286,10 +286,14 @@ async fn s1164_invalid_region_options_are_refused_at_once() {
     assert_eq!(none, "region notes has 0 shards, but must have 1 to 20000");
     region("notes").proxy().unwrap();
     let twice = refused(region("notes").proxy().unwrap_err());
-    assert_eq!(twice, "notes is declared twice: use another name");
+    let expected = "failed to declare singleton or region notes: it is declared already; use another \
+                    name";
+    assert_eq!(twice, expected);
     assert!(node.cluster.singleton("notes", |_| async {}).is_err());
     assert!(region("a/b").proxy().is_err());
     let node = node.joined().await;
     let late = refused(node.cluster.region::<Note>("late").proxy().unwrap_err());
-    assert_eq!(late, "late is declared too late: declare it before `join`");
+    let expected = "failed to declare singleton or region late: the node has begun to join; declare \
+                    it before `join`";
+    assert_eq!(late, expected);
 }

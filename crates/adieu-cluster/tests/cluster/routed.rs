@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use adieu_cluster::routing::path;
 use adieu_cluster::{ClusterError, Region};
+use adieu_core::adapter::Metrics;
 use http::Request;
 use http_body_util::BodyExt as _;
 use tokio::task::JoinSet;
@@ -18,6 +19,7 @@ use tokio::task::JoinSet;
 use self::app::{Answered, Count, Network, Node};
 use crate::notes::beside;
 use crate::stage::{SECOND, id, until};
+use crate::visible::page;
 
 /// Two nodes between which the keys are spread.
 async fn spread() -> (Network, Node, Node) {
@@ -55,6 +57,30 @@ async fn s1450_a_request_runs_on_the_node_that_owns_its_key() {
     assert_eq!(two.send(Request::get("/plain"), "").await.text, "two");
     let late = one.region.route(path("/late/{id}"));
     assert!(matches!(late, Err(ClusterError::TooLate { .. })), "{late:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn s1631_a_request_is_counted_as_an_ask_by_the_node_that_received_it() {
+    let (_network, one, two) = spread().await;
+    let key = key_of(&one.region);
+    let counted = |node: &Node, outcome: &str| -> u64 {
+        let mut metrics = Metrics::default();
+        page(&node.node.shutdown).metrics(&mut metrics);
+        let text = metrics.to_string();
+        let mut asks = text.lines().filter(|it| it.starts_with("adieu_cluster_asks_total"));
+        let line = asks.find(|it| it.contains(&format!("outcome=\"{outcome}\""))).unwrap();
+        line.rsplit_once(' ').unwrap().1.parse().unwrap()
+    };
+    one.get(&key).await;
+    one.get(&key).await;
+    two.get(&key).await;
+    assert_eq!((counted(&one, "ran"), counted(&two, "ran")), (2, 1));
+    // A handler that is stopped.
+    let stopped = one.begin(Request::get(format!("/carts/{key}/slow/60000")));
+    tokio::time::sleep(SECOND).await;
+    one.node.store.faults().cut(true);
+    assert_eq!(stopped.await.unwrap().status, 502);
+    assert_eq!((counted(&one, "ran"), counted(&one, "unknown")), (2, 1));
 }
 
 #[tokio::test(start_paused = true)]

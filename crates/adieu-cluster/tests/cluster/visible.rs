@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::notes::{Note, Stage as Notes, beside};
 use crate::stage::{History, SECOND, TTL, TestNode, config, id, node, node_with, until};
 
-fn page(shutdown: &Shutdown) -> Arc<dyn Page> {
+pub(crate) fn page(shutdown: &Shutdown) -> Arc<dyn Page> {
     let found = pages(shutdown).into_iter().find(|(name, _)| &**name == "cluster");
     found.expect("a cluster publishes a page").1
 }
@@ -158,11 +158,11 @@ async fn s1424_a_node_that_is_back_is_not_shown_as_gone() {
 
 /// The lines that are logged.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
     /// Collects what this thread logs.
-    fn subscribe(&self) -> tracing::subscriber::DefaultGuard {
+    pub(crate) fn subscribe(&self) -> tracing::subscriber::DefaultGuard {
         let writer = self.clone();
         let subscriber = tracing_subscriber::fmt().with_ansi(false);
         let subscriber = subscriber.with_writer(move || writer.clone()).finish();
@@ -170,7 +170,7 @@ impl Log {
     }
 
     /// Returns the lines that contain this.
-    fn lines(&self, what: &str) -> Vec<String> {
+    pub(crate) fn lines(&self, what: &str) -> Vec<String> {
         let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
         text.lines().filter(|line| line.contains(what)).map(str::to_owned).collect()
     }

@@ -6,9 +6,9 @@ use std::task::Waker;
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::Shard;
 use super::finish::Finish;
 use super::running::Admitted;
+use super::{Arrived, Shard};
 use crate::entity::letter::Letter;
 use crate::entity::mailbox::{Next, Slot};
 use crate::entity::reply::Outlet;
@@ -35,6 +35,10 @@ pub(super) struct After<C: Command> {
     pub(super) ended: Vec<(Arc<Outlet<C::Reply>>, Unknown)>,
     /// HTTP requests that were admitted.
     pub(super) requests: Vec<Admitted>,
+    /// Commands of messages that were refused. Their destructors are code of the application.
+    pub(super) discarded: Vec<C>,
+    /// Messages in whose place their repetitions are held.
+    pub(super) replaced: Vec<Arrived<C>>,
     pub(super) is_drained: bool,
 }
 
@@ -54,6 +58,8 @@ impl<C: Command> Default for After<C> {
             finish: Vec::new(),
             ended: Vec::new(),
             requests: Vec::new(),
+            discarded: Vec::new(),
+            replaced: Vec::new(),
             is_drained: false,
         }
     }
@@ -82,8 +88,12 @@ impl<C: Command> After<C> {
             finish,
             ended,
             requests,
+            discarded,
+            replaced,
             is_drained,
         } = self;
+        drop(replaced);
+        drop(discarded);
         for fires in [cancel, kill].into_iter().flatten() {
             fires.cancel();
         }

@@ -9,9 +9,11 @@ use adieu_core::TaskResult;
 use super::life::{Ended, live};
 use super::running::Handler;
 use crate::entity::Entity;
+use crate::entity::letter::ReplyTo;
 use crate::entity::node::Here;
 use crate::message::{AskError, Command};
 use crate::time::Duration;
+use crate::transport::Refusal;
 
 /// The settings of a region on this node, and what it has counted.
 pub(crate) struct Core<C: Command> {
@@ -60,6 +62,27 @@ where
     fn spawn(&self, entity: Entity<C>, ended: Ended<C>) -> Option<tokio::task::AbortHandle> {
         let here = Arc::clone(&entity.shard.core().here);
         here.spawn(live(Arc::clone(&self.0), entity, ended))
+    }
+}
+
+// === impl Core ===
+
+impl<C: Command> Core<C> {
+    /// Returns why a message whose command cannot be decoded does not run.
+    pub(super) fn undecoded(&self, error: &str) -> Refusal {
+        let region = &self.name;
+        Refusal::Unsupported(format!("the command to {region} cannot be decoded: {error}"))
+    }
+
+    /// Ends a message that its entity cannot decode. A tell was admitted, so it is lost.
+    pub(crate) fn unreadable(&self, id: &str, to: ReplyTo<C::Reply>, error: String) {
+        if !to.is_ask() {
+            self.tally.dead_letters.fetch_add(1, Ordering::Relaxed);
+            let error = format!("a tell is lost, because it cannot be decoded: {error}");
+            (self.here.failed)(&self.name, id, error);
+            return;
+        }
+        to.not_run(self.undecoded(&error));
     }
 }
 

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::after::After;
 use super::core::Core;
 use super::{Arrived, From, Inner, Killed, Shard};
-use crate::entity::letter::{Letter, ReplyTo};
+use crate::entity::letter::{Content, Letter, ReplyTo};
 use crate::entity::mailbox::{Named, Next, Pill, Slot};
 use crate::grant::Grant;
 use crate::message::{Command, decode};
@@ -35,8 +35,10 @@ pub(super) struct Loopback<C: Command> {
 impl<C: Command> Shard<C> {
     /// Decides about a message of another node.
     pub(crate) fn receive(&self, envelope: Envelope, answer: Box<dyn Answer>) {
+        // Before the lock is taken. One task receives what one node has sent, so its order is kept.
+        let command = (!envelope.is_request).then(|| decode::<C>(&envelope.payload));
         self.change(|inner, after| {
-            let arrived = Arrived { envelope, from: From::There(answer) };
+            let arrived = Arrived { envelope, command, from: From::There(answer) };
             let event = self.arrive(inner, arrived, now(), after);
             debug_assert!(event.is_none(), "another node is answered by its transport");
         });
@@ -46,19 +48,19 @@ impl<C: Command> Shard<C> {
     pub(super) fn arrive(
         &self,
         inner: &mut Inner<C>,
-        arrived: Arrived,
+        arrived: Arrived<C>,
         now: Instant,
         after: &mut After<C>,
     ) -> Option<Event> {
         let Envelope { id, epoch, is_nested, deadline, .. } = arrived.envelope;
         if !self.core.here.is_good() {
-            return refuse(arrived.from, Refusal::Moving { newer: None }, after);
+            return turn_away(arrived, Refusal::Moving { newer: None }, after);
         }
         match inner.admission.receive(Arrival { id, epoch, is_nested, deadline }, now) {
             Decision::Admit => self.admit(inner, arrived, after),
-            Decision::Refuse(refusal) => refuse(arrived.from, refusal, after),
+            Decision::Refuse(refusal) => turn_away(arrived, refusal, after),
             Decision::Hold => {
-                inner.held.insert(id, arrived);
+                after.replaced.extend(inner.held.insert(id, arrived));
                 None
             }
         }
@@ -75,7 +77,7 @@ impl<C: Command> Shard<C> {
             let Some(arrived) = inner.held.remove(&id) else { continue };
             let event = match decision {
                 Decision::Admit => self.admit(inner, arrived, after),
-                Decision::Refuse(refusal) => refuse(arrived.from, refusal, after),
+                Decision::Refuse(refusal) => turn_away(arrived, refusal, after),
                 Decision::Hold => None,
             };
             if let Some(event) = event {
@@ -87,19 +89,23 @@ impl<C: Command> Shard<C> {
     }
 
     /// Puts a message into the mailbox of its entity. The admission has counted it.
-    fn admit(&self, inner: &mut Inner<C>, arrived: Arrived, after: &mut After<C>) -> Option<Event> {
+    fn admit(
+        &self,
+        inner: &mut Inner<C>,
+        arrived: Arrived<C>,
+        after: &mut After<C>,
+    ) -> Option<Event> {
         if arrived.envelope.is_request {
             return self.admit_request(inner, arrived, after);
         }
-        let Arrived { envelope, from } = arrived;
+        let Arrived { envelope, command, from } = arrived;
         let Envelope { entity, id, is_ask, deadline, payload, .. } = envelope;
-        let command = match decode::<C>(&payload) {
-            Ok(command) => command,
-            Err(error) => {
+        let mut content = match command {
+            Some(Ok(command)) => Some(Content::Command(command)),
+            None => Some(Content::Encoded(payload)),
+            Some(Err(error)) => {
                 inner.admission.leave();
-                let region = &self.core.name;
-                let problem = format!("the command to {region} cannot be decoded: {error}");
-                return refuse(from, Refusal::Unsupported(problem), after);
+                return refuse(from, self.core.undecoded(&error), after);
             }
         };
         let is_here = matches!(from, From::Here);
@@ -116,8 +122,11 @@ impl<C: Command> Shard<C> {
                 }
                 (From::Here, false) => ReplyTo::Nobody,
             };
-            Some(Letter { command, id, deadline, to })
+            Some(Letter { content: content.take()?, id, deadline, to })
         });
+        if let Some(Content::Command(command)) = content {
+            after.discarded.push(command);
+        }
         match (put, from) {
             (Ok((slot, next)), _) => {
                 after.received(&slot, next);
@@ -183,6 +192,11 @@ impl<C: Command> Shard<C> {
         self.kill()
     }
 
+    /// Returns what fires when the shard is to be handed over.
+    pub(crate) fn closing(&self) -> CancellationToken {
+        self.lock().closing.clone()
+    }
+
     /// Holds the shard open, if this node owns it.
     pub(crate) fn enter(&self) -> Result<Pass, Grant> {
         let mut inner = self.lock();
@@ -202,6 +216,16 @@ impl<C: Command> Shard<C> {
         };
         Ok(Pass { epoch, closing: inner.closing.clone(), leave: Some(Box::new(leave)) })
     }
+}
+
+/// Refuses a message, and discards its command. Returns the event if this node has sent it.
+fn turn_away<C: Command>(
+    arrived: Arrived<C>,
+    refusal: Refusal,
+    after: &mut After<C>,
+) -> Option<Event> {
+    after.discarded.extend(arrived.command.and_then(Result::ok));
+    refuse(arrived.from, refusal, after)
 }
 
 /// Refuses a message. Returns the event if this node has sent it.

@@ -44,10 +44,10 @@ impl<C: Command> Shard<C> {
     pub(super) fn admit_request(
         &self,
         inner: &mut Inner<C>,
-        arrived: Arrived,
+        arrived: Arrived<C>,
         after: &mut After<C>,
     ) -> Option<Event> {
-        let Arrived { envelope, from } = arrived;
+        let Arrived { envelope, from, .. } = arrived;
         let is_here = matches!(from, From::Here);
         let Some((handler, this)) = self.core.requests.get().zip(self.this.upgrade()) else {
             inner.admission.leave();

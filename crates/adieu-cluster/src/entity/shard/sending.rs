@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use super::after::After;
 use super::finish::Finish;
 use super::{Arrived, From, Inner, Shard};
-use crate::entity::letter::{Letter, ReplyTo};
+use crate::entity::letter::{Content, Letter, ReplyTo};
 use crate::entity::nested::is_nested;
 use crate::entity::reply::{self, Outlet, ReplyReceiver};
 use crate::grant::Grant;
@@ -75,7 +75,8 @@ impl<C: Command> Shard<C> {
         let mut parts = Some((command, to));
         let letter = |id| {
             let (command, to) = parts.take()?;
-            Some(Letter { command, id, deadline, to: ReplyTo::Here(to) })
+            let content = Content::Command(command);
+            Some(Letter { content, id, deadline, to: ReplyTo::Here(to) })
         };
         let direct = self.deliver_here(entity, letter, Some(outlet), now, deadline);
         let path = match (direct, parts) {
@@ -99,8 +100,10 @@ impl<C: Command> Shard<C> {
         deadline: Instant,
     ) -> Result<SentTell, AskError> {
         let mut command = Some(command);
-        let letter =
-            |id| Some(Letter { command: command.take()?, id, deadline, to: ReplyTo::Nobody });
+        let letter = |id| {
+            let content = Content::Command(command.take()?);
+            Some(Letter { content, id, deadline, to: ReplyTo::Nobody })
+        };
         let direct = self.deliver_here(entity, letter, None, now(), deadline);
         match (direct, command) {
             (Ok(()), _) | (Err(_), None) => Ok(SentTell::Admitted),
@@ -315,7 +318,12 @@ impl<C: Command> Shard<C> {
             payload: sending.payload.clone(),
         };
         if to.id == here.id {
-            return self.arrive(inner, Arrived { envelope, from: From::Here }, now(), after);
+            return self.arrive(
+                inner,
+                Arrived { envelope, command: None, from: From::Here },
+                now(),
+                after,
+            );
         }
         if has_returned {
             return Some(Event::Returned("a message before it was not sent".to_owned()));
