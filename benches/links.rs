@@ -176,7 +176,7 @@ fn node(store: &Memory, name: &str) -> (Shutdown, Cluster) {
     (shutdown, cluster)
 }
 
-/// Asks the entities of another node, one entity for each task.
+/// Asks the entities of another node: as many entities as there are tasks.
 async fn ask(outstanding: usize) -> f64 {
     let store = Memory::new();
     let (_one, host) = node(&store, "host");

@@ -5,7 +5,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use super::*;
-use crate::entity::letter::{Letter, ReplyTo};
+use crate::entity::letter::{Content, Letter, ReplyTo};
 use crate::entity::mailbox::Slot;
 use crate::entity::{Entity, Here, Starts};
 use crate::records::NodeId;
@@ -32,7 +32,7 @@ struct Stage {
 impl Stage {
     fn new() -> Self {
         let id = NodeId::new("one").unwrap();
-        let here = Arc::new(Here::new(id.clone(), Starts::new(100, 100), |_, _, _| {}));
+        let here = Arc::new(Here::new(id.clone(), Starts::new(100, 100), |_, _, _| {}, |_, _| {}));
         let standing = Arc::new(Standing::new(now(), now() + 100 * SECOND));
         here.begin();
         here.join(Arc::clone(&standing), Handle::current());
@@ -70,7 +70,8 @@ impl Stage {
             inner.admission.enter();
             let id = MessageId { incarnation: Revision::new(1), sequence: 1 };
             let letter = || {
-                Some(Letter { command: Ping, id, deadline: now() + SECOND, to: ReplyTo::Nobody })
+                let (content, deadline) = (Content::Command(Ping), now() + SECOND);
+                Some(Letter { content, id, deadline, to: ReplyTo::Nobody })
             };
             let put = inner.put(&self.shard.core, "n", letter);
             put.unwrap_or_else(|refusal| panic!("{refusal:?}")).0
