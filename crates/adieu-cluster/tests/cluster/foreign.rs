@@ -182,12 +182,10 @@ async fn s1622_a_command_that_is_slow_to_decode_does_not_delay_other_senders_of_
     let ask = async move { there.at(slow).ask(Odd::new("block")).within(30 * SECOND).await };
     let blocked = beside(ask);
     until("it is being decoded", || BLOCK.0.lock().unwrap().0).await;
-    let begun = std::time::Instant::now();
     let region = here.clone();
     let asked = beside(async move { region.at(other).ask(Odd::new("ok")).await });
     assert_eq!(asked.await.unwrap(), Ok("ok".to_owned()));
-    assert!(begun.elapsed() < 5 * SECOND, "it waited for the decoder: {:?}", begun.elapsed());
-    assert!(!blocked.is_finished());
+    assert!(!blocked.is_finished(), "it waited for the decoder");
     BLOCK.0.lock().unwrap().1 = true;
     BLOCK.1.notify_all();
     assert_eq!(blocked.await.unwrap(), Ok("block".to_owned()));
@@ -205,7 +203,7 @@ async fn s1623_a_decoder_that_panics_ends_its_ask_as_not_run_and_the_shard_can_m
         AskError::NotRun(NotRun::Unsupported(why)) => {
             assert!(why.contains("odd cannot be decoded: panicked: no such command"), "{why}");
         }
-        other => panic!("{other}"),
+        other @ (AskError::NotRun(_) | AskError::Unknown(_)) => panic!("{other}"),
     };
     panicked(there.at(&key).ask(Odd::new("panic")).await);
     let told = there.at(&key).tell(Odd::new("panic")).await.unwrap_err();
