@@ -27,6 +27,6 @@ impl Timeouts {
     pub(crate) const SPARE: Duration = Duration::from_millis(250);
 
     /// How long killed actors may take to end after their phase was cut. The task of the phase is
-    /// aborted 200 ms after the cut, and must have reported by then.
+    /// aborted at most 200 ms after the cut, and must have reported by then.
     pub(crate) const GRACE_AFTER_CUT: Duration = Duration::from_millis(50);
 }
