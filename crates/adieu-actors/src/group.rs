@@ -76,6 +76,13 @@ impl Group {
         Unfinished(self.progress.clone())
     }
 
+    /// Removes a member that the shutdown does not drain.
+    pub(crate) fn remove(&self, member: &Weak<dyn Member>) {
+        let is_other =
+            |other: &Weak<dyn Member>| !std::ptr::addr_eq(other.as_ptr(), member.as_ptr());
+        self.members().retain(is_other);
+    }
+
     /// Begins the drain of all members that a shutdown for this reason drains. Every member calls
     /// it when its task in the phase begins: the first call is for all of them.
     pub(crate) fn begin_drain(&self, reason: &Reason) {
@@ -135,7 +142,10 @@ impl Drop for Unfinished {
 mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
+    use adieu_core::{Config, Shutdown};
+
     use super::*;
+    use crate::{ActorSystem, Worker, WorkerThreads};
 
     /// A member that checks the order of the calls.
     struct Checks(Arc<AtomicU64>);
@@ -164,6 +174,18 @@ mod tests {
         fn take_unreported(&self) -> Option<String> {
             None
         }
+    }
+
+    #[tokio::test]
+    async fn s1698_a_system_that_cannot_be_added_is_not_waited_for() {
+        let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+        shutdown.run(Reason::Unknown).await.unwrap();
+        assert!(ActorSystem::on(&shutdown, "late").is_err());
+        let body = async |mut worker: Worker<u32>| while worker.recv().await.is_some() {};
+        let threads = WorkerThreads::builder("late").count(1).start(body).unwrap();
+        assert!(threads.on(&shutdown).is_err());
+        let group = shutdown.extension::<Group>();
+        assert_eq!((group.progress.borrow().unfinished, group.present().len()), (0, 0));
     }
 
     // Otherwise the first member would refuse messages from the last, until its drain begins.

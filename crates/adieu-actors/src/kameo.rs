@@ -52,9 +52,19 @@
 //! has to be sent it in a message, after it was spawned. An actor that holds its own `Ref` does not
 //! stop when all other references were dropped, only when it is drained.
 //!
+//! # When an actor ends
+//!
+//! If an actor stops, fails or is killed without being drained, its children are drained before its
+//! stop hook runs, for at most five seconds. For that, an actor below which others were spawned
+//! supervises a small actor of adieu. If the last reference to an actor is dropped, its children are
+//! drained, too, but kameo does not wait for them.
+//!
+//! If a handler panics, [`Actor::on_panic`] decides whether the actor ends.
+//!
 //! If the handler of a message that was sent with [`Ref::tell`] returns an error, the actor ends, as
 //! with kameo's own `tell`. However, [`Actor::on_panic`] gets the error as text, as for a panic.
 
+mod child_stopper;
 mod life;
 mod node;
 mod parcel;
@@ -68,6 +78,7 @@ use ::kameo::Actor;
 use ::kameo::actor::{ActorRef, PreparedActor};
 use ::kameo::mailbox::{self, MailboxReceiver, MailboxSender};
 use ::kameo::message::{BoxMessage, Message};
+use child_stopper::ChildStopper;
 use life::text;
 use node::KameoNode;
 pub use request::{Ask, Tell};
@@ -229,7 +240,9 @@ impl<A: Actor> Ref<A> {
     /// As [`ActorSystem::spawn`](crate::ActorSystem::spawn), and if this actor has ended or was sent a
     /// stop message. During a drain only actors that are being drained can spawn.
     pub async fn spawn<S: Spawn>(&self, name: &str, actor: S) -> Result<S::Ref, SpawnError> {
-        Place::below(Arc::clone(&self.node) as _, name)?.spawn(name, actor).await
+        let place = Place::below(Arc::clone(&self.node) as _, name)?;
+        ChildStopper::ensure(&self.node, &self.actor).await;
+        place.spawn(name, actor).await
     }
 
     /// Returns the termination of the actor, for a task of a shutdown that first sends it this

@@ -6,11 +6,13 @@
 //! 2. Children are stopped only after their parent has settled or ended, so that they accept the
 //!    messages that the parent's remaining work sends.
 //! 3. Siblings do not wait for each other.
-//! 4. From the deadline on, each node with work is killed, but not before its children have ended:
-//!    a child without work can still stop in order. A node that only waits for its children is not
-//!    killed, because it can stop as soon as they have ended. When half of the grace has passed,
-//!    nodes that were asked to stop are killed, and nodes that were killed at the deadline are
-//!    killed a second time. When three quarters have passed, all nodes are killed, in any order.
+//! 4. Nodes are killed at three instants:
+//!    - At the deadline and after it, each node with work is killed when its children have ended: a
+//!      child without work can still stop in order. A node that only waits for its children is not
+//!      killed, because it can stop as soon as they have ended.
+//!    - When half of the grace has passed, nodes that were asked to stop are killed, and nodes that
+//!      were killed at the deadline are killed a second time.
+//!    - When three quarters of the grace have passed, all nodes are killed, in any order.
 
 #[cfg(test)]
 mod tests;

@@ -25,7 +25,8 @@ use crate::path::NodePath;
 ///    its children are stopped. When they have ended, the node is stopped itself
 ///    ([`drain`](Node::drain)).
 /// 3. The node has ended when [`terminated`](Node::terminated) resolves.
-/// 4. At the deadline the node is [killed](Node::kill).
+/// 4. After the deadline, a node that has work is [killed](Node::kill) when its children have ended; at
+///    the end of the grace, every node.
 pub trait Node: Send + Sync + 'static {
     /// Returns the path of the node in the tree.
     fn path(&self) -> &NodePath;
@@ -49,9 +50,9 @@ pub trait Node: Send + Sync + 'static {
     /// Stops the node: it refuses new messages, processes the messages that it has accepted, runs
     /// its stop hook, and ends.
     ///
-    /// Resolves when the request has been accepted. The request must not be lost, even if the
-    /// mailbox is full. A second request has no effect. If the future is dropped while it waits for
-    /// room, the request may be lost: then it is repeated.
+    /// Resolves when the request has been accepted, also if the mailbox is full. A second request has no
+    /// effect. Once the future has resolved, the request must not be lost. If the future is dropped
+    /// earlier, the drain calls this method again.
     fn drain(&self) -> BoxFuture<'_, ()>;
 
     /// Stops the node as [`drain`](Node::drain) does, if the request can be accepted at once.

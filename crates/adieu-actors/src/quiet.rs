@@ -89,12 +89,17 @@ pub(crate) async fn until_quiet(activity: impl Fn() -> Activity, found: &mut Fou
     }
 }
 
-/// Waits until a node is quiet or has ended, by checking it now and then.
-pub(crate) async fn poll_until_quiet(node: &impl Node) {
+/// Waits until a node is quiet or has ended, by checking it now and then. Returns the number of a quiet
+/// node.
+pub(crate) async fn poll_until_quiet(node: &impl Node) -> Option<u64> {
     let began = Instant::now();
-    while node.has_terminated().is_none() && node.quiet().is_none() {
+    while node.has_terminated().is_none() {
+        if let Some(number) = node.quiet() {
+            return Some(number);
+        }
         tokio::time::sleep(pause_after(began)).await;
     }
+    None
 }
 
 /// How long a drain waits for senders of messages that nodes which have ended will refuse.

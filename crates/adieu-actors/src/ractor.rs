@@ -59,6 +59,7 @@
 //! ractor's features `async-trait` and `cluster` change its traits. This module requires that they
 //! are off.
 
+mod counters;
 mod letter;
 mod node;
 mod refs;

@@ -34,26 +34,29 @@ pub(crate) trait HasRecord: Send + Sync {
 
 /// The data that adieu stores for each actor.
 //
-// In this order: the fields that are read when the actor ends are next to each other.
+// In this order: the fields that are used when an idle actor is polled, stopped and reported come
+// first, next to each other. With very many actors, each cache line more is a cache miss more.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Record {
     /// The admission of the system. If the system is being drained, so is the actor.
     system_admission: Arc<SystemAdmission>,
-    pub(crate) admission: Admission,
-    pub(crate) ending: Ending,
-    path: NodePath,
-    system: Weak<SystemState>,
+    /// Boxed, because it is read with each poll and is usually absent: so it takes one word.
+    around: Option<Box<Arc<dyn Around>>>,
+    pub(crate) settling: Settling,
     /// How many messages the actor refused, or accepted and did not process to the end, since its
     /// drain or the end of its system began.
     pub(crate) dead: AtomicU64,
+    pub(crate) admission: Admission,
     /// Whether the actor has counted the messages that its framework did not deliver.
     #[cfg(feature = "kameo")]
     is_undelivered_counted: AtomicBool,
-    pub(crate) settling: Settling,
+    pub(crate) ending: Ending,
+    // The following fields are not used when an idle actor is stopped.
+    path: NodePath,
+    system: Weak<SystemState>,
     /// How many futures and functions run in the name of the actor, outside its own task.
     scopes: AtomicU64,
-    around: Option<Arc<dyn Around>>,
 }
 
 /// Marks an actor as ended when it is dropped. The actor owns it, so every way to end drops it.
@@ -66,28 +69,28 @@ pub(crate) struct EndGuard<N: HasRecord> {
 impl Record {
     pub(crate) fn new(path: NodePath, system: &Arc<SystemState>) -> Self {
         Self {
-            path,
-            system: Arc::downgrade(system),
             system_admission: Arc::clone(&system.admission),
-            admission: Admission::default(),
-            ending: Ending::new(),
+            around: None,
+            settling: Settling::default(),
             dead: AtomicU64::new(0),
+            admission: Admission::default(),
             #[cfg(feature = "kameo")]
             is_undelivered_counted: AtomicBool::new(false),
-            settling: Settling::default(),
+            ending: Ending::new(),
+            path,
+            system: Arc::downgrade(system),
             scopes: AtomicU64::new(0),
-            around: None,
         }
     }
 
     /// Sets what runs around each poll of the actor.
     pub(crate) fn within(mut self, around: Option<Arc<dyn Around>>) -> Self {
-        self.around = around;
+        self.around = around.map(Box::new);
         self
     }
 
     pub(crate) fn around(&self) -> Option<&Arc<dyn Around>> {
-        self.around.as_ref()
+        self.around.as_deref()
     }
 
     /// Returns whether this actor, or its whole system, is being drained.
@@ -250,5 +253,37 @@ impl Parent for Record {
 
     fn is_draining(&self) -> bool {
         Self::is_draining(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::{offset_of, size_of};
+
+    use super::*;
+
+    /// The size of a cache line.
+    const LINE: usize = 64;
+
+    #[test]
+    fn the_fields_that_a_stop_uses_are_next_to_each_other() {
+        let first = offset_of!(Record, system_admission);
+        assert_eq!(first, 0);
+        for used in [
+            offset_of!(Record, around),
+            offset_of!(Record, settling),
+            offset_of!(Record, dead),
+            offset_of!(Record, admission),
+            offset_of!(Record, ending), // Begins with the byte that a drain reads.
+        ] {
+            assert!(used < LINE, "{used}");
+        }
+        // The end is also announced, which uses a part of `ending` that follows this byte.
+        let rare =
+            [offset_of!(Record, path), offset_of!(Record, system), offset_of!(Record, scopes)];
+        for offset in rare {
+            assert!(offset >= offset_of!(Record, ending) + size_of::<Ending>(), "{offset}");
+        }
+        assert_eq!(size_of::<Option<Box<Arc<dyn Around>>>>(), size_of::<usize>());
     }
 }

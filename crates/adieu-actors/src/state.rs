@@ -109,13 +109,14 @@ impl SystemState {
         self
     }
 
-    /// Makes the system a member of the group of its shutdown.
-    pub(crate) fn join(self: &Arc<Self>, shutdown: &Shutdown) {
+    /// Makes the system a member of the group of its shutdown, and returns the group.
+    pub(crate) fn join(self: &Arc<Self>, shutdown: &Shutdown) -> Arc<Group> {
         let _ = self.end.set(shutdown.token());
         let group = shutdown.extension::<Group>();
         let member: Weak<Self> = Arc::downgrade(self);
         let unfinished = Mutex::new(Some(group.join(member)));
-        let _ = self.membership.set(Membership { group, unfinished });
+        let _ = self.membership.set(Membership { group: Arc::clone(&group), unfinished });
+        group
     }
 
     /// Returns the systems and worker threads of the same shutdown.

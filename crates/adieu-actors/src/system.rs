@@ -66,10 +66,12 @@ impl ActorSystem {
         let (drained, described) = (Arc::clone(&state), Arc::clone(&state));
         let task = TaskSpec::new(format!("terminate actor system {}", state.name))
             .describe(move || described.pending_actors());
+        // Before the task is added, because the task may run at once. If it cannot be added, the system
+        // leaves the group when it is dropped.
+        let group = state.join(shutdown);
         shutdown.add_task(Phase::ACTOR_SYSTEM_TERMINATE, task, async move |cx| {
-            drained.run_last_phase(&cx).await
+            drained.run_last_phase(&cx, &group).await
         })?;
-        state.join(shutdown);
         let [lost, remaining, using] = [(); 3].map(|()| Arc::clone(&state));
         let source = WorkSource::new(format!("actor system {}", state.name))
             .lost(move || lost.take_lost())

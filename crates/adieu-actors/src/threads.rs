@@ -67,10 +67,12 @@ impl<M: Send + 'static> WorkerThreads<M> {
     ///
     /// If the phase `actor-system-terminate` accepts no more tasks.
     pub fn on(&self, shutdown: &Shutdown) -> Result<(), AddTaskError> {
+        // Before the task is added, because the task may run at once.
+        self.pool.join(shutdown);
         let (pool, described) = (Arc::clone(&self.pool), Arc::clone(&self.pool));
         let task = TaskSpec::new(format!("stop worker threads {}", self.name()))
             .describe(move || described.inboxes.pending_workers());
-        shutdown.add_task(Phase::ACTOR_SYSTEM_TERMINATE, task, async move |cx| {
+        let added = shutdown.add_task(Phase::ACTOR_SYSTEM_TERMINATE, task, async move |cx| {
             let left = cx.remaining();
             let timeout = left.saturating_sub(Timeouts::GRACE * 2).max(left / 2);
             let spare = Timeouts::SPARE.min(left / 5);
@@ -89,8 +91,8 @@ impl<M: Send + 'static> WorkerThreads<M> {
                 return Err(pool.describe(&report));
             }
             pool.take_unreported_of_group().map_or(Ok(()), Err)
-        })?;
-        self.pool.join(shutdown);
+        });
+        added.inspect_err(|_| self.pool.leave_group())?;
         let [lost, remaining, using] = [(); 3].map(|()| Arc::clone(&self.pool));
         let source = WorkSource::new(format!("worker threads {}", self.name()))
             .lost(move || lost.take_lost())

@@ -60,6 +60,13 @@ impl Tree {
         self.roster.get(path).is_some_and(|node| std::ptr::eq(node.path(), path))
     }
 
+    /// Returns whether another node than the owner of this path is at it. `path` must be the node's
+    /// own value.
+    #[cfg(any(feature = "kameo", feature = "ractor"))]
+    pub(crate) fn is_taken_by_other(&self, path: &NodePath) -> bool {
+        self.roster.get(path).is_some_and(|node| !std::ptr::eq(node.path(), path))
+    }
+
     /// Adds a node at its path.
     ///
     /// # Errors

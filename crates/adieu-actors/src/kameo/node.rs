@@ -5,7 +5,7 @@
 //! it have been processed.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use ::kameo::Actor;
 use ::kameo::actor::{ActorRef, WeakActorRef};
@@ -16,14 +16,19 @@ use tokio::task::AbortHandle;
 use tokio::task::coop::unconstrained;
 use tokio::time::Instant;
 
+use super::child_stopper::Children;
 use crate::backoff::pause_after;
 use crate::node::{Ended, Node};
 use crate::path::NodePath;
 use crate::record::{HasRecord, Record};
 
 /// An actor as a node.
+//
+// The order of the fields matters: those that are used when an idle actor is polled, stopped and
+// reported are next to each other, and the record begins with such fields, too. With very many actors,
+// cache misses dominate the cost.
+#[repr(C)]
 pub(super) struct KameoNode<A: Actor> {
-    record: Record,
     actor: WeakActorRef<A>,
     /// To abort an actor that kameo cannot kill: one that is starting, or is stuck in a stop hook.
     task: Mutex<Option<AbortHandle>>,
@@ -34,18 +39,28 @@ pub(super) struct KameoNode<A: Actor> {
     has_untracked: AtomicBool,
     /// Whether a tracked message is being handled.
     is_handling: AtomicBool,
-    /// Tracked messages that are being sent, are in the mailbox, or are being handled.
-    pending: AtomicU64,
-    /// Tracked messages whose handler has returned.
-    handled: AtomicU64,
+    /// Whether the actor handles no further message. It may still be polled, for its children.
+    is_ending: AtomicBool,
+    /// Signals in the mailbox that are not messages: pending probes, and the stop message.
+    signals: AtomicU64,
     /// How often the actor was polled.
     polls: AtomicU64,
     /// How many probes were sent.
     probes: AtomicU64,
     /// Tracked messages whose handler has begun.
     begun: AtomicU64,
-    /// Signals in the mailbox that are not messages: pending probes, and the stop message.
-    signals: AtomicU64,
+    /// Tracked messages whose handler has returned.
+    handled: AtomicU64,
+    record: Record,
+    // The following fields are not used when an idle actor is stopped.
+    /// Tracked messages that are being sent, are in the mailbox, or are being handled.
+    pending: AtomicU64,
+    /// How many handlers have panicked. `on_panic` runs after each of them.
+    failed: AtomicU64,
+    /// The value of `failed` when the last probe was sent that the actor has processed.
+    recovered: AtomicU64,
+    /// Allocated on first use: most actors have no children.
+    children: OnceLock<Box<Children<A>>>,
 }
 
 /// Marks that a tracked message is being handled, until it is dropped.
@@ -61,19 +76,23 @@ pub(super) struct Handling<'a, A: Actor> {
 impl<A: Actor> KameoNode<A> {
     pub(super) fn new(record: Record, actor: WeakActorRef<A>) -> Self {
         Self {
-            record,
             actor,
             task: Mutex::new(None),
             was_killed: AtomicBool::new(false),
             has_started: AtomicBool::new(false),
             has_untracked: AtomicBool::new(false),
             is_handling: AtomicBool::new(false),
-            pending: AtomicU64::new(0),
-            handled: AtomicU64::new(0),
+            is_ending: AtomicBool::new(false),
+            signals: AtomicU64::new(0),
             polls: AtomicU64::new(0),
             probes: AtomicU64::new(0),
             begun: AtomicU64::new(0),
-            signals: AtomicU64::new(0),
+            handled: AtomicU64::new(0),
+            record,
+            pending: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+            recovered: AtomicU64::new(0),
+            children: OnceLock::new(),
         }
     }
 
@@ -117,35 +136,62 @@ impl<A: Actor> KameoNode<A> {
         self.record.admits() && actor.is_alive()
     }
 
+    // --- failures and the end ---
+
+    /// Notes that a handler has panicked. Only the actor calls it, before it finishes the message.
+    pub(super) fn note_failure(&self) {
+        self.failed.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Returns whether `on_panic` may be running. Unlike a handler, it cannot be observed, so the
+    /// actor has recovered when it has processed a probe that was sent after the panic.
+    fn is_recovering(&self) -> bool {
+        self.failed.load(Ordering::SeqCst) != self.recovered.load(Ordering::SeqCst)
+    }
+
+    /// Notes that the actor handles no further message.
+    pub(super) fn mark_ending(&self) {
+        self.is_ending.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns what the actor needs to stop its children at its end.
+    pub(super) fn children(&self) -> &Children<A> {
+        self.children.get_or_init(Box::default)
+    }
+
     // --- probes and untracked messages ---
 
-    /// Waits until all messages that are in the mailbox now have been processed, or until the actor
-    /// waits for its children.
-    async fn probe(&self) {
+    /// Waits until all messages that are in the mailbox now have been processed. Returns false if the
+    /// actor does not process the probe, because it ends.
+    pub(super) async fn probe(&self) -> bool {
         // An actor without references is stopping.
-        let Some(actor) = self.actor.upgrade() else { return };
-        self.probes.fetch_add(1, Ordering::Relaxed);
-        let (reached, called) = oneshot::channel::<()>();
+        let Some(actor) = self.actor.upgrade() else { return false };
+        let _signal = InMailbox::new(&self.signals);
+        // Release, and after the signal was counted; see `count_poll`.
+        self.probes.fetch_add(1, Ordering::Release);
+        let failed = self.failed.load(Ordering::SeqCst);
+        let (called, is_called) = oneshot::channel::<()>();
         let signal = Signal::Callback {
             actor_ref: actor.clone(),
             callback: Box::new(move |_, _| {
-                drop(reached);
+                let _ = called.send(());
                 Box::pin(std::future::ready(()))
             }),
         };
-        let _signal = InMailbox::new(&self.signals);
         let probed = async {
             let sent = actor.mailbox_sender().send(signal).await;
             drop(actor);
-            if sent.is_ok() {
-                let _ = called.await; // Nothing is sent: the callback drops the sender.
-            }
+            sent.is_ok() && is_called.await.is_ok()
         };
-        tokio::select! {
+        let is_processed = tokio::select! {
             biased;
-            () = probed => {}
-            () = self.record.settling.reached() => {}
+            is_processed = probed => is_processed,
+            () = self.record.settling.reached() => false,
+        };
+        if is_processed {
+            self.recovered.fetch_max(failed, Ordering::SeqCst);
         }
+        is_processed
     }
 
     /// Returns how many messages are in the mailbox, or `None` if it is unbounded.
@@ -163,12 +209,14 @@ impl<A: Actor> KameoNode<A> {
     #[inline]
     pub(super) fn count_poll<T>(&self, poll: impl FnOnce() -> T) -> T {
         self.polls.store(self.polls.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        let marks = || (self.begun.load(Ordering::Relaxed), self.probes.load(Ordering::Relaxed));
-        let (was_handling, before) = (self.is_handling.load(Ordering::Relaxed), marks());
+        // A probe that this poll processes was sent during the poll, or its signal is counted now: the
+        // signal may be uncounted on another thread before the poll returns.
+        let marks = || (self.probes.load(Ordering::Acquire), self.begun.load(Ordering::Relaxed));
+        let has_signals = || self.signals.load(Ordering::Relaxed) > 0;
+        let before = marks();
+        let has_cause = self.is_handling.load(Ordering::Relaxed) || has_signals();
         let polled = poll();
-        self.note_poll(
-            was_handling || before != marks() || self.signals.load(Ordering::Relaxed) > 0,
-        );
+        self.note_poll(has_cause || before != marks() || has_signals());
         polled
     }
 
@@ -186,7 +234,9 @@ impl<A: Actor> KameoNode<A> {
     #[inline]
     fn note_poll(&self, has_known_cause: bool) {
         // A killed actor handles no further message: it is polled for its stop hook.
-        let has_known_cause = has_known_cause || self.was_killed.load(Ordering::Relaxed);
+        let has_known_cause = has_known_cause
+            || self.was_killed.load(Ordering::Relaxed)
+            || self.is_ending.load(Ordering::Relaxed);
         if !has_known_cause && self.has_started.load(Ordering::Relaxed) && !self.has_untracked() {
             self.has_untracked.store(true, Ordering::Relaxed);
             self.record.note_work();
@@ -210,7 +260,9 @@ impl<A: Actor> Node for KameoNode<A> {
     }
 
     fn settle(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.probe())
+        Box::pin(async {
+            self.probe().await;
+        })
     }
 
     fn drain(&self) -> BoxFuture<'_, ()> {
@@ -291,12 +343,16 @@ impl<A: Actor> Node for KameoNode<A> {
         if self.record.settling.is_reached() {
             return Some(u64::MAX);
         }
+        // Not `handled`: a handler that panics may have sent messages, too. Before the other counters
+        // and once more after them: if a handler began in between, its message may have come from a
+        // node that was found idle before, and may go to one that will be.
+        let begun = self.begun.load(Ordering::Acquire);
         let is_busy = self.pending.load(Ordering::SeqCst) > 0
             || self.has_untracked()
             || self.record.has_scopes()
+            || self.is_recovering()
             || self.in_mailbox().is_some_and(|in_mailbox| in_mailbox > 0);
-        // Not `handled`: a handler that panics may have sent messages, too.
-        (!is_busy).then(|| self.begun.load(Ordering::SeqCst))
+        (!is_busy && self.begun.load(Ordering::Acquire) == begun).then_some(begun)
     }
 
     fn idle(&self) -> BoxFuture<'_, u64> {
@@ -346,7 +402,7 @@ impl<'a, A: Actor> Handling<'a, A> {
     ) -> Self {
         // Only the actor writes to these.
         node.is_handling.store(true, Ordering::Relaxed);
-        node.begun.store(node.begun.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        node.begun.store(node.begun.load(Ordering::Relaxed) + 1, Ordering::Release);
         Self { node, from, message, is_done: false }
     }
 
@@ -370,6 +426,7 @@ impl<A: Actor> Drop for Handling<'_, A> {
 
 #[cfg(test)]
 mod tests {
+    use std::mem::{offset_of, size_of};
     use std::time::Duration;
 
     use ::kameo::error::Infallible;
@@ -396,6 +453,39 @@ mod tests {
         type Reply = ();
 
         async fn handle(&mut self, _: Ping, _: &mut Context<Self, ()>) {}
+    }
+
+    #[test]
+    fn the_fields_that_a_stop_uses_are_next_to_each_other() {
+        type Node = KameoNode<Idle>;
+        // From the end of kameo's reference to the first fields of the record: one cache line.
+        let first = offset_of!(Node, task);
+        assert!(
+            first - offset_of!(Node, actor) - size_of::<WeakActorRef<Idle>>() < align_of::<u64>()
+        );
+        assert!(offset_of!(Node, record) - first <= 64, "{}", offset_of!(Node, record) - first);
+        for used in [
+            offset_of!(Node, was_killed),
+            offset_of!(Node, has_started),
+            offset_of!(Node, has_untracked),
+            offset_of!(Node, is_handling),
+            offset_of!(Node, is_ending),
+            offset_of!(Node, signals),
+            offset_of!(Node, polls),
+            offset_of!(Node, probes),
+            offset_of!(Node, begun),
+            offset_of!(Node, handled),
+        ] {
+            assert!((first..offset_of!(Node, record)).contains(&used), "{used}");
+        }
+        for rare in [
+            offset_of!(Node, pending),
+            offset_of!(Node, failed),
+            offset_of!(Node, recovered),
+            offset_of!(Node, children),
+        ] {
+            assert!(rare >= offset_of!(Node, record) + size_of::<Record>(), "{rare}");
+        }
     }
 
     // The sender of a tracked message may be preempted between counting it and sending it.

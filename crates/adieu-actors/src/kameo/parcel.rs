@@ -16,6 +16,7 @@ use ::kameo::reply::BoxReplySender;
 use futures_util::FutureExt;
 
 use super::Ref;
+use super::child_stopper::ChildStopper;
 use super::node::{Handling, KameoNode};
 use crate::path::NodePath;
 use crate::record::Record;
@@ -164,6 +165,7 @@ impl<A: Actor, M> Drop for Delivery<A, M> {
             }
         };
         if was_accepted {
+            self.shared.node.mark_ending(); // Only an actor that ends drops its messages.
             self.shared.count_unprocessed();
         }
         self.shared.node.finish();
@@ -195,13 +197,17 @@ async fn handle<A, M>(
         }
         Err(panic) => Some(panic),
     };
-    if stop || panic.is_some() {
-        node.record().wait_for_children().await;
+    if let Some(panic) = panic {
+        node.note_failure();
+        if node.record().is_draining() {
+            ChildStopper::ensure(&node, cx.actor_ref()).await;
+        }
+        ChildStopper::keep_parent(&node, cx.actor_ref());
+        // Whether the actor ends is decided by its `on_panic`, which kameo calls now.
+        resume_unwind(panic);
     }
     if stop {
+        node.record().wait_for_children().await;
         cx.stop();
-    }
-    if let Some(panic) = panic {
-        resume_unwind(panic);
     }
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use ::ractor::ActorCell;
 use futures_util::future::BoxFuture;
 
+use super::counters::Counters;
 use crate::node::{Ended, Node};
 use crate::path::NodePath;
 use crate::quiet::poll_until_quiet;
@@ -17,8 +18,7 @@ use crate::record::{HasRecord, Record};
 // very many actors, cache misses dominate the cost.
 #[repr(C)]
 pub(super) struct RactorNode {
-    /// How many handlers have returned.
-    handled: AtomicU64,
+    counters: Counters,
     cell: OnceLock<ActorCell>,
     /// Whether a letter was ever sent to the actor.
     has_letters: AtomicBool,
@@ -26,11 +26,6 @@ pub(super) struct RactorNode {
     /// Whether the actor has ended, and the messages that it left behind are being counted.
     has_ended: AtomicBool,
     record: Record,
-    /// How many handlers have begun.
-    begun: AtomicU64,
-    /// How many messages were sent through a [`Ref`](super::Ref), without messages that were refused
-    /// before the actor had ended.
-    sent: AtomicU64,
     /// How many messages are dead letters because the actor had ended.
     left_behind: AtomicU64,
     /// How many unopened letters exist.
@@ -42,16 +37,14 @@ pub(super) struct RactorNode {
 impl RactorNode {
     pub(super) fn new(record: Record) -> Self {
         Self {
-            record,
+            counters: Counters::default(),
             cell: OnceLock::new(),
+            has_letters: AtomicBool::new(false),
             was_killed: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
-            has_letters: AtomicBool::new(false),
-            sealed: AtomicUsize::new(0),
-            begun: AtomicU64::new(0),
-            handled: AtomicU64::new(0),
-            sent: AtomicU64::new(0),
+            record,
             left_behind: AtomicU64::new(0),
+            sealed: AtomicUsize::new(0),
         }
     }
 
@@ -68,7 +61,7 @@ impl RactorNode {
     /// Counts a message that is about to be sent.
     #[inline]
     pub(super) fn begin_send(&self) {
-        self.sent.fetch_add(1, Ordering::SeqCst);
+        self.counters.begin_send();
         self.record.note_work();
     }
 
@@ -77,9 +70,9 @@ impl RactorNode {
     // If the actor has ended, `count_left_behind` may have counted the message already, because it was
     // being sent at that time. Then the message stays counted as sent, so that it is counted once.
     pub(super) fn send_refused(&self, message: &'static str) {
-        self.sent.fetch_sub(1, Ordering::SeqCst);
+        self.counters.cancel_send();
         if self.counts_left_behind() {
-            self.sent.fetch_add(1, Ordering::SeqCst);
+            self.counters.begin_send();
             self.add_left_behind(Some(message));
         } else {
             self.record.count_refused(message);
@@ -95,12 +88,9 @@ impl RactorNode {
 
     /// Counts messages that were sent to an actor that has ended, and are not counted yet.
     fn add_left_behind(&self, message: Option<&'static str>) {
-        // No further handler begins. A message through ractor's own reference may have been handled
-        // in place of one through a `Ref`: then this is a lower bound.
-        let begun = self.begun.load(Ordering::SeqCst);
         let mut counted = self.left_behind.load(Ordering::SeqCst);
         loop {
-            let lost = self.sent.load(Ordering::SeqCst).saturating_sub(begun);
+            let lost = self.counters.left_behind(); // No further handler begins.
             if lost <= counted {
                 return;
             }
@@ -120,9 +110,7 @@ impl RactorNode {
     /// Counts a handler that begins. Only the actor calls it.
     #[inline]
     pub(super) fn handler_begins(&self) {
-        let count = self.begun.load(Ordering::Relaxed) + 1;
-        self.begun.store(count, Ordering::SeqCst);
-        if count == 1 {
+        if self.counters.handler_begins() {
             self.record.note_work(); // The message may have been sent through ractor's reference.
         }
     }
@@ -130,7 +118,7 @@ impl RactorNode {
     /// Counts a handler that has returned. Only the actor calls it.
     #[inline]
     pub(super) fn handler_returned(&self) {
-        self.handled.store(self.handled.load(Ordering::Relaxed) + 1, Ordering::SeqCst);
+        self.counters.handler_returned();
     }
 
     #[inline]
@@ -142,14 +130,6 @@ impl RactorNode {
     #[inline]
     pub(super) fn letter_unsealed(&self) {
         self.sealed.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// Returns whether a handler runs, or a message that was sent through a `Ref` waits for one.
-    fn is_busy(&self) -> bool {
-        // The order of the loads matters: a message is sent, then its handler begins, then it returns.
-        let handled = self.handled.load(Ordering::SeqCst);
-        let begun = self.begun.load(Ordering::SeqCst);
-        begun != handled || self.sent.load(Ordering::SeqCst) > begun || self.record.has_scopes()
     }
 
     // --- the actor, from when it starts ---
@@ -214,7 +194,7 @@ impl Node for RactorNode {
         Box::pin(async {
             tokio::select! {
                 biased;
-                () = poll_until_quiet(self) => {}
+                _ = poll_until_quiet(self) => {}
                 () = self.record.settling.reached() => {}
             }
         })
@@ -258,7 +238,7 @@ impl Node for RactorNode {
     }
 
     fn handled(&self) -> Option<u64> {
-        Some(self.handled.load(Ordering::Relaxed))
+        Some(self.counters.handled())
     }
 
     fn dead_letters(&self) -> Option<u64> {
@@ -276,14 +256,15 @@ impl Node for RactorNode {
         if self.record.settling.is_reached() {
             return Some(u64::MAX);
         }
-        let is_busy = self.is_busy() || self.sealed.load(Ordering::Relaxed) > 0;
-        (!is_busy).then(|| self.begun.load(Ordering::SeqCst))
+        let begun = self.counters.idle()?;
+        let is_busy = self.record.has_scopes() || self.sealed.load(Ordering::Relaxed) > 0;
+        (!is_busy).then_some(begun)
     }
 
     fn idle(&self) -> BoxFuture<'_, u64> {
         Box::pin(async {
-            poll_until_quiet(self).await;
-            self.begun.load(Ordering::SeqCst)
+            // An actor that has ended no longer works.
+            poll_until_quiet(self).await.unwrap_or_default()
         })
     }
 }

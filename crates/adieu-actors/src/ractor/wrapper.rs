@@ -90,14 +90,7 @@ impl<A> Wrapper<A> {
         }
         let cell = cell.clone();
         Some(Box::pin(async move {
-            let is_draining = record.is_draining();
-            record.wait_for_children().await;
-            // It processes no more messages, and children that join now would not be stopped.
-            record.close();
-            if !is_draining && let Some(system) = ActorSystem::of(record) {
-                // The actor ends without a drain, so no other code stops its children.
-                system.stop_children(record.path(), Timeouts::STATELESS).await;
-            }
+            ActorSystem::end_children(record).await;
             drain_linked(cell.get_children()).await;
         }))
     }
@@ -179,9 +172,18 @@ impl<A: Actor> Actor for Wrapper<A> {
         // The event may contain a reference to a child, through which messages cannot be seen.
         self.node().record().note_work();
         // Boxed: it is rare, and otherwise every actor would reserve space for it.
-        let handled = Box::pin(self.actor.handle_supervisor_evt(myself, message, state));
-        let handled = self.scope(handled).await;
-        self.note_failure(handled)
+        let work = Box::pin(async move {
+            let cell = myself.get_cell();
+            let handled = self.actor.handle_supervisor_evt(myself, message, state);
+            let handled = AssertUnwindSafe(handled).catch_unwind();
+            let handled = self.scope(handled).await;
+            let has_failed = !matches!(handled, Ok(Ok(())));
+            if has_failed && let Some(children) = self.stop_children(&cell) {
+                children.await; // Otherwise ractor would kill them.
+            }
+            handled
+        });
+        self.resume_panic(work.await)
     }
 }
 

@@ -13,8 +13,12 @@ use crate::node::Node;
 use crate::panics::caught;
 use crate::path::NodePath;
 use crate::quiet::{Found, until_sent};
+#[cfg(any(feature = "kameo", feature = "ractor"))]
+use crate::record::Record;
 use crate::report::DrainReport;
 use crate::state::SystemState;
+#[cfg(any(feature = "kameo", feature = "ractor"))]
+use crate::timeouts::Timeouts;
 use crate::tree::Stop;
 
 /// Announces the drain of a part of the tree, until it is dropped.
@@ -50,8 +54,8 @@ impl ActorSystem {
     /// Drains the children of an actor, and not the actor itself. Children that have not ended when
     /// the timeout has elapsed are killed.
     ///
-    /// Call this in the stop hook of an actor of kameo that stops without being drained. For actors
-    /// of ractor it is called automatically.
+    /// When an actor stops, its children are stopped automatically. This is for an actor that continues
+    /// without them.
     ///
     /// # Cancel safety
     ///
@@ -59,6 +63,23 @@ impl ActorSystem {
     pub async fn stop_children(&self, path: &NodePath, timeout: Duration) -> DrainReport {
         let stopped = self.state.stop(path.clone(), None, timeout).await;
         stopped.unwrap_or_else(DrainReport::empty)
+    }
+
+    /// Waits until the children of an actor that ends have ended. Stops them, unless a drain does.
+    ///
+    /// From now on the actor refuses messages and children: it processes no further message, and
+    /// no code would stop children that join now.
+    #[cfg(any(feature = "kameo", feature = "ractor"))]
+    pub(crate) async fn end_children(record: &Record) {
+        let is_draining = record.is_draining();
+        record.wait_for_children().await;
+        record.close();
+        if !is_draining
+            && let Some(system) = Self::of(record)
+            && !system.state.tree().is_taken_by_other(record.path())
+        {
+            system.stop_children(record.path(), Timeouts::STATELESS).await;
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use super::ActorSystem;
 use crate::countdown::Countdown;
 use crate::drain::{DrainCx, Members};
 use crate::gather::gather;
-use crate::group::Member;
+use crate::group::{Group, Member};
 use crate::node::Node;
 use crate::panics::caught;
 use crate::path::NodePath;
@@ -160,14 +160,16 @@ impl SystemState {
     }
 
     /// Runs the task of this system in the phase `actor-system-terminate`.
-    pub(super) async fn run_last_phase(self: &Arc<Self>, cx: &TaskCx) -> Result<(), String> {
+    pub(super) async fn run_last_phase(
+        self: &Arc<Self>,
+        cx: &TaskCx,
+        group: &Group,
+    ) -> Result<(), String> {
         if !self.is_drained_for(cx.reason()) {
             self.leave_group();
             return Ok(());
         }
-        if let Some(group) = self.group() {
-            group.begin_drain(cx.reason());
-        }
+        group.begin_drain(cx.reason());
         // From here on a send may fail only because the shutdown drains the actors.
         for refusal in refusals() {
             self.note_refusal(&refusal);
@@ -194,7 +196,7 @@ impl SystemState {
         if !report.is_clean() {
             return Err(report.to_string());
         }
-        self.group().and_then(|group| group.take_unreported()).map_or(Ok(()), Err)
+        group.take_unreported().map_or(Ok(()), Err)
     }
 
     /// Returns the drain of the whole system, which all callers share.

@@ -129,7 +129,7 @@ impl Node for TaskNode {
         Box::pin(async {
             tokio::select! {
                 biased;
-                () = poll_until_quiet(self) => {}
+                _ = poll_until_quiet(self) => {}
                 () = self.record.settling.reached() => {}
             }
         })
@@ -175,15 +175,18 @@ impl Node for TaskNode {
         if self.record.settling.is_reached() {
             return Some(u64::MAX);
         }
+        // `received`, not `handled`: a delivery that is dropped may have caused messages, too. Loaded
+        // twice: if a message was received in between, it may have come from a node that was found
+        // idle before, and may cause one to a node that will be.
+        let received = self.received.load(Ordering::SeqCst);
         let is_busy = self.pending.load(Ordering::SeqCst) > 0 || self.record.has_scopes();
-        // `received`, not `handled`: a delivery that is dropped may have caused messages, too.
-        (!is_busy).then(|| self.received.load(Ordering::SeqCst))
+        (!is_busy && self.received.load(Ordering::SeqCst) == received).then_some(received)
     }
 
     fn idle(&self) -> BoxFuture<'_, u64> {
         Box::pin(async {
-            poll_until_quiet(self).await;
-            self.received.load(Ordering::SeqCst)
+            // A task that has ended no longer works.
+            poll_until_quiet(self).await.unwrap_or_default()
         })
     }
 }

@@ -105,6 +105,15 @@ impl<M: Send + 'static> Pool<M> {
         let _ = self.membership.set(Membership { group, unfinished });
     }
 
+    /// Takes the workers out of the group, because their shutdown does not drain them.
+    pub(super) fn leave_group(self: &Arc<Self>) {
+        if let Some(Membership { group, unfinished }) = self.membership.get() {
+            let member: Weak<Self> = Arc::downgrade(self);
+            group.remove(&(member as _));
+            drop(unfinished.lock().unwrap_or_else(PoisonError::into_inner).take());
+        }
+    }
+
     /// Drains all workers with the other members of the group, and joins them.
     pub(super) async fn shutdown_in_group(
         &self,

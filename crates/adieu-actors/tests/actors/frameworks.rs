@@ -106,6 +106,8 @@ pub(crate) struct Script {
     /// Notified when the actor may start.
     pub(crate) start: Option<Arc<Notify>>,
     pub(crate) panics_in_hook: bool,
+    /// Whether an actor of kameo continues after a panic of a handler.
+    pub(crate) continues: bool,
     /// The capacity of its mailbox, if the framework has bounded ones. `None` is the default.
     pub(crate) room: Option<usize>,
 }
@@ -130,6 +132,8 @@ impl Script {
 pub(crate) trait Framework: Send + 'static {
     /// Whether the stop hook of a killed actor runs.
     const HOOK_AFTER_KILL: bool;
+    /// Whether an actor can continue after a panic.
+    const CONTINUES: bool = false;
     type Ref: Clone + Send + Sync + 'static;
 
     fn spawn(
@@ -141,6 +145,12 @@ pub(crate) trait Framework: Send + 'static {
 
     /// Returns false if the actor refused the job.
     fn send(to: &Self::Ref, job: Job) -> impl Future<Output = bool> + Send;
+
+    /// Sends a job and waits for its end, if the framework supports that. Returns false if the actor
+    /// refused the job.
+    fn ask(to: &Self::Ref, job: Job) -> impl Future<Output = bool> + Send {
+        Self::send(to, job)
+    }
 
     fn termination(of: &Self::Ref) -> Termination;
 

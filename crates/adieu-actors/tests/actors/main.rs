@@ -15,6 +15,7 @@ mod coordinated;
 mod cut_short;
 mod dead_letters;
 mod edge_cases;
+mod ending;
 mod guardian;
 mod identity;
 mod left_running;

@@ -18,7 +18,7 @@ use crate::record::poll_as;
 pin_project! {
     /// A running handler. If it is dropped before it returns, its message is a dead letter.
     pub(super) struct Handling<'a, A, F> {
-        // Dropped before the other fields, to find out whether it drops an unopened letter.
+        // Dropped first: `drop` then sees whether it contained an unopened letter.
         #[pin]
         work: Option<F>,
         wrapper: &'a Wrapper<A>,

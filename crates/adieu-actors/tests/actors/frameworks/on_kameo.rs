@@ -1,10 +1,12 @@
 //! An actor of kameo.
 
+use std::ops::ControlFlow;
+
 use adieu_actors::kameo::{Ref, actor, undelivered};
 use adieu_actors::{ActorSystem, IntoTermination, Spawn, SpawnError, Termination};
 use kameo::Actor;
 use kameo::actor::{ActorRef, WeakActorRef};
-use kameo::error::{ActorStopReason, Infallible};
+use kameo::error::{ActorStopReason, Infallible, PanicError, SendError};
 use kameo::mailbox;
 use kameo::message::{BoxMessage, Context, Message};
 
@@ -35,6 +37,18 @@ impl Actor for RunsJobs {
         Ok(())
     }
 
+    async fn on_panic(
+        &mut self,
+        _: WeakActorRef<Self>,
+        error: PanicError,
+    ) -> Result<ControlFlow<ActorStopReason>, Infallible> {
+        Ok(if self.script.continues {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(ActorStopReason::Panicked(error))
+        })
+    }
+
     async fn on_undelivered(
         &mut self,
         _: ActorStopReason,
@@ -55,6 +69,7 @@ impl Message<Job> for RunsJobs {
 
 impl Framework for Kameo {
     const HOOK_AFTER_KILL: bool = true;
+    const CONTINUES: bool = true;
     type Ref = Ref<RunsJobs>;
 
     async fn spawn(
@@ -72,6 +87,10 @@ impl Framework for Kameo {
 
     async fn send(to: &Self::Ref, job: Job) -> bool {
         to.tell(job).await.is_ok()
+    }
+
+    async fn ask(to: &Self::Ref, job: Job) -> bool {
+        !matches!(to.ask(job).await, Err(SendError::ActorNotRunning(_)))
     }
 
     fn termination(of: &Self::Ref) -> Termination {
