@@ -39,7 +39,7 @@ fn forwards(to: &KameoRef, log: &Log, text: &'static str) -> Job {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s1690_an_actor_that_continues_after_a_panic_in_a_drain_finishes_its_work() {
+async fn s1740_an_actor_that_continues_after_a_panic_in_a_drain_finishes_its_work() {
     for has_child in [false, true] {
         let (system, log) = (ActorSystem::new("shop"), Log::default());
         let script = || Script { continues: true, ..Script::new(&log) };
@@ -67,7 +67,7 @@ async fn s1690_an_actor_that_continues_after_a_panic_in_a_drain_finishes_its_wor
 }
 
 #[tokio::test(start_paused = true)]
-async fn s1690_the_children_of_an_actor_that_continues_after_a_panic_are_not_stopped() {
+async fn s1740_the_children_of_an_actor_that_continues_after_a_panic_are_not_stopped() {
     let (system, log) = (ActorSystem::new("shop"), Log::default());
     let script = || Script { continues: true, ..Script::new(&log) };
     let parent = Kameo::spawn(&system, None, "parent", script()).await.unwrap();
