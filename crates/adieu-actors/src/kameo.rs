@@ -65,6 +65,7 @@
 //! with kameo's own `tell`. However, [`Actor::on_panic`] gets the error as text, as for a panic.
 
 mod child_stopper;
+mod children;
 mod life;
 mod node;
 mod parcel;

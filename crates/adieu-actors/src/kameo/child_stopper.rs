@@ -5,56 +5,23 @@
 //! the stop hook, it stops the actors that the actor supervises, and waits until they have ended.
 //! So an actor with children supervises one of these.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use ::kameo::Actor;
 use ::kameo::actor::{ActorRef, Spawn, WeakActorRef};
 use ::kameo::error::Infallible;
-use ::kameo::mailbox::{self, MailboxReceiver, Signal};
+use ::kameo::mailbox::{MailboxReceiver, Signal};
 use ::kameo::supervision::RestartPolicy;
-use tokio::sync::OnceCell;
 
 use super::node::KameoNode;
 use crate::node::Node;
 use crate::record::HasRecord;
 use crate::system::ActorSystem;
 
-/// Room for the start of the child stopper and for two requests to stop.
-const MAILBOX: usize = 3;
-
 /// An actor of kameo that the parent supervises. It ends when the children have ended.
 pub(super) struct ChildStopper<A: Actor> {
     /// Weak, because the parent owns what starts this actor again.
     parent: Weak<KameoNode<A>>,
-}
-
-/// What an actor needs to stop its children at its end.
-pub(super) struct Children<A: Actor> {
-    /// Set when the actor supervises a child stopper.
-    is_supervised: OnceCell<()>,
-    /// The actor itself, if it may be about to end because of a panic: kameo does not wait for
-    /// supervised actors if no reference exists.
-    parent: Mutex<Option<ActorRef<A>>>,
-}
-
-// === impl Children ===
-
-impl<A: Actor> Children<A> {
-    fn parent(&self) -> MutexGuard<'_, Option<ActorRef<A>>> {
-        self.parent.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Drops the reference, after the lock was released: its destructor may run code of the user.
-    fn release(&self) {
-        let parent = self.parent().take();
-        drop(parent);
-    }
-}
-
-impl<A: Actor> Default for Children<A> {
-    fn default() -> Self {
-        Self { is_supervised: OnceCell::new(), parent: Mutex::new(None) }
-    }
 }
 
 // === impl ChildStopper ===
@@ -64,20 +31,18 @@ impl<A: Actor> ChildStopper<A> {
     pub(super) async fn ensure(node: &Arc<KameoNode<A>>, actor: &ActorRef<A>) {
         let spawn = async || {
             let stopper = Self::supervise(actor, Arc::downgrade(node));
-            let stopper = stopper.restart_policy(RestartPolicy::Never);
-            drop(stopper.spawn_with_mailbox(mailbox::bounded(MAILBOX)).await);
+            drop(stopper.restart_policy(RestartPolicy::Never).spawn().await);
         };
-        node.children().is_supervised.get_or_init(spawn).await;
+        node.children().supervise(spawn).await;
     }
 
     /// Keeps a reference to an actor whose handler has panicked, until the actor has stopped its
     /// children or continues.
     pub(super) fn keep_parent(node: &Arc<KameoNode<A>>, actor: &ActorRef<A>) {
         let children = node.children();
-        if !children.is_supervised.initialized() {
+        if !children.keep(actor) {
             return;
         }
-        *children.parent() = Some(actor.clone());
         let continuing = Arc::clone(node);
         let continues = Signal::Callback {
             actor_ref: actor.clone(),

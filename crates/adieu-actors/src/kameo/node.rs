@@ -16,7 +16,7 @@ use tokio::task::AbortHandle;
 use tokio::task::coop::unconstrained;
 use tokio::time::Instant;
 
-use super::child_stopper::Children;
+use super::children::Children;
 use crate::backoff::pause_after;
 use crate::node::{Ended, Node};
 use crate::path::NodePath;
