@@ -182,7 +182,7 @@ async fn s1622_a_command_that_is_slow_to_decode_does_not_delay_other_senders_of_
     let ask = async move { there.at(slow).ask(Odd::new("block")).within(30 * SECOND).await };
     let blocked = beside(ask);
     until("it is being decoded", || BLOCK.0.lock().unwrap().0).await;
-    let begun = std::time::Instant::now();
+    let begun = tokio::time::Instant::now();
     let region = here.clone();
     let asked = beside(async move { region.at(other).ask(Odd::new("ok")).await });
     assert_eq!(asked.await.unwrap(), Ok("ok".to_owned()));
@@ -201,11 +201,10 @@ async fn s1623_a_decoder_that_panics_ends_its_ask_as_not_run_and_the_shard_can_m
     let (two, there) = odd(&store, &network, "two").await;
     let (key, _) = keys(&here);
     until("it owns all", || two.cluster.status().regions[0].owners[&id("one")].len() == 2).await;
-    let panicked = |asked: Result<String, AskError>| match asked.unwrap_err() {
-        AskError::NotRun(NotRun::Unsupported(why)) => {
-            assert!(why.contains("odd cannot be decoded: panicked: no such command"), "{why}");
-        }
-        other => panic!("{other}"),
+    let panicked = |asked: Result<String, AskError>| {
+        let error = asked.unwrap_err();
+        let AskError::NotRun(NotRun::Unsupported(why)) = error else { panic!("{error}") };
+        assert!(why.contains("odd cannot be decoded: panicked: no such command"), "{why}");
     };
     panicked(there.at(&key).ask(Odd::new("panic")).await);
     let told = there.at(&key).tell(Odd::new("panic")).await.unwrap_err();
