@@ -162,7 +162,8 @@ fn s1279_processes_that_lose_their_place_or_cannot_join_exit_as_the_guide_states
     guide.run("shop shop-1 127.0.0.1:8081 127.0.0.1:8558 &");
     guide.run("curl -fsS --retry 60 --retry-delay 1 --retry-connrefused 127.0.0.1:8558/readyz");
     let admin = format!("127.0.0.1:{}", guide.ports[&8559]);
-    let twin = |guide: &Guide| guide.shop("shop-1", "127.0.0.1:0", &admin);
+    let address = format!("127.0.0.1:{}", guide.ports[&8082]);
+    let twin = |guide: &Guide| guide.shop("shop-1", &address, &admin);
 
     let mut joins = Process::start(&mut twin(&guide));
     until("it joins", || {

@@ -141,7 +141,15 @@ impl Node {
     }
 
     pub(super) fn send(&self, to: &Peer, address: &str, ledger: &Ledger, payload: Bytes) -> u64 {
-        self.try_send(to, address, ledger, payload, true).unwrap()
+        let deadline = now() + PATIENCE;
+        loop {
+            // Nothing is accepted while the last events of a link that has ended are reported.
+            if let Ok(sent) = self.try_send(to, address, ledger, payload.clone(), true) {
+                return sent;
+            }
+            assert!(now() < deadline, "the link accepts nothing");
+            std::thread::yield_now();
+        }
     }
 
     pub(super) fn try_send(

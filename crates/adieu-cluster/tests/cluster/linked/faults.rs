@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use adieu_testkit::process::Process;
 use adieu_testkit::proxy::Proxy;
-use nix::sys::signal::Signal::{SIGCONT, SIGKILL, SIGSTOP};
+use nix::sys::signal::Signal::{SIGCONT, SIGKILL, SIGSTOP, SIGTERM};
 use tokio::time::Instant;
 
 use super::appends::Tally;
@@ -59,8 +59,10 @@ impl Running {
     /// Ends the load and the other nodes, and judges. Asks may have failed only at the entities of the
     /// victim.
     fn end(self) -> Tally {
-        let Self { stage, victim, others, sender, its_keys } = self;
-        drop(victim);
+        let Self { stage, mut victim, others, sender, its_keys } = self;
+        // If it is still alive, it may be the leader, which must not vanish while others leave.
+        send(&mut victim, SIGTERM);
+        victim.wait();
         let sender = stage.finish(sender);
         others.into_iter().for_each(|node| stage.leaves(node));
         stage.leaves(sender);
