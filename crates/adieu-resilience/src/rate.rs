@@ -8,7 +8,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use gcra::LocalState;
-pub(crate) use gcra::{Gcra, Shared, Taken, Wait};
+#[cfg(any(test, feature = "redis"))]
+pub(crate) use gcra::Wait;
+pub(crate) use gcra::{Gcra, Shared, Taken};
 pub(crate) use share::Share;
 pub(crate) use slice::{Permit, Question};
 
