@@ -96,7 +96,7 @@ impl Sums {
         let without_deadline;
         let needs = match (believed, needs.config.times().kill_after) {
             (None, KillAfter::Detect) => {
-                without_deadline = needs.with(needs.config.clone().kill_after(KillAfter::Never));
+                without_deadline = needs.with_kill_after(KillAfter::Never);
                 &without_deadline
             }
             _ => needs,

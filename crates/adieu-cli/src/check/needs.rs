@@ -5,6 +5,7 @@
 //! that the configuration adds, or for which it sets a timeout. If the configuration has a cluster,
 //! the phases count in which a node leaves it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use adieu::{BudgetCheck, Config, KillAfter, Phase, Plan, PlannedPhase};
@@ -13,12 +14,12 @@ use adieu::{BudgetCheck, Config, KillAfter, Phase, Plan, PlannedPhase};
 /// take this long if no timeout is configured.
 const CLOSING: Duration = Duration::from_secs(2);
 
-/// A configuration, its plan, and which phases of the plan count.
+/// A configuration, its plan, and which phases of the plan count. A clone shares all three.
 #[derive(Clone)]
 pub(crate) struct Needs {
-    pub(crate) config: Config,
-    pub(crate) plan: Plan,
-    counted: Counted,
+    pub(crate) config: Arc<Config>,
+    pub(crate) plan: Arc<Plan>,
+    counted: Arc<Counted>,
 }
 
 /// Which phases count.
@@ -43,16 +44,25 @@ impl Needs {
             let known: Vec<_> = plan.order().map(|phase| phase.name().to_string()).collect();
             return Err(format!("--phases: no phase {unknown}; there are {}", known.join(", ")));
         }
-        Ok(Self { config, plan, counted })
+        Ok(Self { config: Arc::new(config), plan: Arc::new(plan), counted: Arc::new(counted) })
     }
 
     /// Returns the same needs under another configuration, or unchanged if that configuration has
     /// no valid plan.
     pub(crate) fn with(&self, config: Config) -> Self {
         match config.plan() {
-            Ok(plan) => Self { config, plan, counted: self.counted.clone() },
+            Ok(plan) => {
+                let (config, plan) = (Arc::new(config), Arc::new(plan));
+                Self { config, plan, counted: self.counted.clone() }
+            }
             Err(_) => self.clone(),
         }
+    }
+
+    /// Returns the same needs of a process that assumes another grace period. The plan is the same.
+    pub(crate) fn with_kill_after(&self, kill_after: KillAfter) -> Self {
+        let config = Arc::new(Config::clone(&self.config).kill_after(kill_after));
+        Self { config, ..self.clone() }
     }
 
     /// Returns how long a phase takes at most, or `None` if it does not count.
@@ -62,7 +72,7 @@ impl Needs {
             KillAfter::Never => phase.timeout_without_deadline(),
             KillAfter::After(_) | KillAfter::Detect | _ => phase.timeout(),
         };
-        match &self.counted {
+        match &*self.counted {
             _ if !phase.is_enabled() => None,
             Counted::All => Some(timeout),
             Counted::These(names) => names.iter().any(|n| n == name.as_str()).then_some(timeout),

@@ -207,10 +207,14 @@ impl Suggestion {
             let is_set = |line: &String| stop.key.is_some_and(|key| line.starts_with(key));
             !self.lines.iter().any(is_set)
         });
-        (needs.with(self.applied_to(needs.config.clone())), workload)
+        (self.apply_to_config(needs), workload)
     }
 
-    fn applied_to(&self, mut config: Config) -> Config {
+    fn apply_to_config(&self, needs: &Needs) -> Needs {
+        if self.configured().next().is_none() {
+            return needs.clone();
+        }
+        let mut config = Config::clone(&needs.config);
         if let Some(lame_duck) = self.lame_duck {
             config = config.lame_duck(lame_duck);
         }
@@ -220,7 +224,7 @@ impl Suggestion {
         if let Some(kill_after) = self.kill_after {
             config = config.kill_after(KillAfter::After(kill_after));
         }
-        config
+        needs.with(config)
     }
 
     /// Returns the changes of the configuration, by their keys.

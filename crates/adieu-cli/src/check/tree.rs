@@ -179,6 +179,17 @@ impl Tree {
         maps
     }
 
+    /// Returns a key of a map and its value.
+    fn pair(&self, id: Id, key: &str) -> Option<(Id, Id)> {
+        let of = |map: &Map| map.by_key.get(key).map(|&at| map.pairs[at]);
+        match &self.nodes[id].value {
+            // Almost every map. It needs no search through merged maps.
+            NodeValue::Map(map) if map.merged.is_empty() => of(map),
+            NodeValue::Map(_) => self.merged(id).into_iter().find_map(of),
+            NodeValue::List(_) | NodeValue::Scalar { .. } | NodeValue::Expression => None,
+        }
+    }
+
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.nodes.len()
@@ -230,8 +241,7 @@ impl<'a> Node<'a> {
 
     /// Returns the value of `key`, which may be null.
     pub(crate) fn entry(&self, key: &str) -> Option<Self> {
-        let maps = self.tree.merged(self.id);
-        let (at, id) = maps.iter().find_map(|map| map.by_key.get(key).map(|&at| map.pairs[at]))?;
+        let (at, id) = self.tree.pair(self.id, key)?;
         let path = if self.path.is_empty() { key.into() } else { format!("{}.{key}", self.path) };
         Some(self.step(at, id, path))
     }
