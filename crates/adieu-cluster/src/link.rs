@@ -25,6 +25,8 @@ mod reader;
 mod rejections;
 mod security;
 mod tls;
+mod together;
+mod turn;
 mod wire;
 
 #[cfg(test)]

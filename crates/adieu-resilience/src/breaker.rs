@@ -21,7 +21,7 @@ use probe::Held;
 
 use crate::status::BreakerState;
 use crate::striped::lock;
-use crate::time::{Instant, LONGEST, now};
+use crate::time::{COARSE, Instant, LONGEST, now};
 use crate::window::{Pair, Window};
 
 /// How long a probe may take if the policy has no timeout.
@@ -165,6 +165,11 @@ impl Breaker {
     /// Returns the time after which a call counts as slow.
     pub(crate) fn slow_after(&self) -> Option<Duration> {
         self.slow
+    }
+
+    /// Returns whether it measures calls, or has a window in which [`COARSE`] is not little.
+    pub(crate) fn needs_exact_time(&self) -> bool {
+        self.slow.is_some() || self.over < 100 * COARSE
     }
 
     fn longest_break(&self) -> Duration {

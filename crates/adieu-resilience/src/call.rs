@@ -29,7 +29,7 @@ use crate::link::{NoPermit, Patience, Probing};
 use crate::refused::{CallError, Code, Refused};
 use crate::retry::delay;
 use crate::state::{Parts, State};
-use crate::time::{Instant, now};
+use crate::time::{Instant, now, roughly_now};
 
 /// The time after which to retry, for refusals that know no better one.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
@@ -87,7 +87,7 @@ impl Call<'_> {
         Fut: Future<Output = Result<T, E>>,
         C: Classify<T, E>,
     {
-        let start = now();
+        let start = self.now();
         if let Some(left) = self.state.forced(start) {
             return Err(self.refused(Code::ForcedOpen, left).into());
         }
@@ -115,12 +115,17 @@ impl Call<'_> {
                 () = drain::no_retries(&self.state.shutdown) => return made.outcome,
                 () = tokio::time::sleep(pause) => {
                     self.state.counters.count_retry();
-                    began = now();
+                    began = self.now();
                     last = Some(made.outcome);
                 }
             }
         }
         unreachable!("a call has fewer than 2^32 attempts")
+    }
+
+    /// Reads the clock, as exactly as the call needs.
+    fn now(&self) -> Instant {
+        if self.by.is_some() || self.state.needs_exact_time { now() } else { roughly_now() }
     }
 
     fn refused(&self, code: Code, retry_after: Duration) -> Refused {
@@ -160,7 +165,7 @@ impl Running<'_> {
         let call = async { f(attempt).await };
         let ended = Attempting::new(call, limit.at).await;
 
-        let ended_at = now();
+        let ended_at = self.call.now();
         let took = ended_at.saturating_duration_since(began);
         let timed_out = || Err(CallError::TimedOut { after: took });
         let (outcome, class) = match ended {

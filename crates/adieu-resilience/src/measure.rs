@@ -1,7 +1,7 @@
 //! What the benches measure and applications cannot call. Not part of the public API.
 
 use crate::breaker::{Breaker, Circuit, Ended, Prober};
-use crate::time::{Instant, now};
+use crate::time::{Instant, now, roughly_now};
 
 /// A breaker that is closed, without the policy around it.
 pub struct ClosedBreaker {
@@ -27,7 +27,7 @@ impl ClosedBreaker {
     pub fn admit_and_settle(&self) -> bool {
         match self.circuit.admit(self.began, || Prober::Process) {
             Ok(admission) => {
-                admission.settle(now(), Ended::Succeeded);
+                admission.settle(roughly_now(), Ended::Succeeded);
                 true
             }
             Err(_) => false,

@@ -26,6 +26,17 @@ pub(crate) struct Spec {
 // === impl Spec ===
 
 impl Spec {
+    /// Returns whether a part of the policy needs exact times. A breaker, a throttle and a budget only
+    /// count calls in buckets of time.
+    pub(crate) fn needs_exact_time(&self) -> bool {
+        let Self { within, rate, bulkhead, breaker, throttle: _, retry: _, timeout } = self;
+        within.is_some()
+            || timeout.is_some()
+            || rate.is_some()
+            || bulkhead.is_some()
+            || breaker.as_ref().is_some_and(Breaker::needs_exact_time)
+    }
+
     /// Returns the first contradiction.
     pub(crate) fn check(&self) -> Result<(), String> {
         let Self { within, rate, bulkhead, breaker, throttle, retry, timeout } = self;

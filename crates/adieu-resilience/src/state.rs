@@ -29,6 +29,7 @@ pub(crate) const LONGEST_FORCE: Duration = Duration::from_secs(24 * 60 * 60);
 pub(crate) struct State {
     pub(crate) name: Arc<str>,
     pub(crate) spec: Spec,
+    pub(crate) needs_exact_time: bool,
     pub(crate) shutdown: WeakShutdown,
     origin: Instant,
     /// Opened by hand in this process.
@@ -59,6 +60,7 @@ impl State {
         let keys = Keys::default();
         Self {
             name,
+            needs_exact_time: spec.needs_exact_time(),
             spec,
             shutdown,
             origin,

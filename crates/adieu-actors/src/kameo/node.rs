@@ -4,7 +4,7 @@
 //! references. A probe is a callback of ours in the mailbox: when kameo calls it, all messages before
 //! it have been processed.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use ::kameo::Actor;
@@ -56,9 +56,9 @@ pub(super) struct KameoNode<A: Actor> {
     /// Tracked messages that are being sent, are in the mailbox, or are being handled.
     pending: AtomicU64,
     /// How many handlers have panicked. `on_panic` runs after each of them.
-    failed: AtomicU64,
+    failed: AtomicU32,
     /// The value of `failed` when the last probe was sent that the actor has processed.
-    recovered: AtomicU64,
+    recovered: AtomicU32,
     /// Allocated on first use: most actors have no children.
     children: OnceLock<Box<Children<A>>>,
 }
@@ -90,8 +90,8 @@ impl<A: Actor> KameoNode<A> {
             handled: AtomicU64::new(0),
             record,
             pending: AtomicU64::new(0),
-            failed: AtomicU64::new(0),
-            recovered: AtomicU64::new(0),
+            failed: AtomicU32::new(0),
+            recovered: AtomicU32::new(0),
             children: OnceLock::new(),
         }
     }

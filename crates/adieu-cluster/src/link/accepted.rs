@@ -8,6 +8,7 @@ use super::frame::{Backward, Forward, Parcel, Prepared};
 use super::inbox::Incoming;
 use super::limits::Limits;
 use super::machine::Violation;
+use super::turn::Turn;
 use crate::time::now;
 use crate::transport::{Answer, Peer, Receiver, Refusal, Reply};
 
@@ -148,9 +149,15 @@ impl Inbound {
         }
     }
 
-    /// Returns the next frame for the peer, or remembers to wake the stream.
-    pub(super) fn next(&self, cx: &Context<'_>) -> Next {
+    /// Returns the next frame for the peer, or remembers to wake the stream. A frame that may get more
+    /// answers in a moment waits for a turn.
+    pub(super) fn next(&self, cx: &Context<'_>, turn: &mut Turn) -> Next {
         let mut state = self.state();
+        if state.machine.expects_more_answers() && turn.poll(cx).is_pending() {
+            state.stream = Some(cx.waker().clone());
+            return Next::Wait;
+        }
+        turn.end();
         match state.machine.next_frame() {
             Some(frame) => Next::Send(frame),
             None if state.machine.is_over() => Next::End,

@@ -21,7 +21,6 @@ use super::limits::Limits;
 use super::rejections::{Cause, Rejections};
 use super::security::Security;
 use super::tls::Tls;
-use super::wire::Executor;
 use crate::records::NodeId;
 use crate::store::Revision;
 use crate::time::now;
@@ -95,10 +94,6 @@ impl Core {
 
     pub(super) fn spawn(&self, runtime: &Handle, task: impl Future<Output = ()> + Send + 'static) {
         drop(self.tasks.spawn_on(task, runtime));
-    }
-
-    pub(super) fn executor(&self, runtime: Handle) -> Executor {
-        Executor { tasks: self.tasks.clone(), runtime }
     }
 
     pub(super) fn next_link(&self) -> u64 {

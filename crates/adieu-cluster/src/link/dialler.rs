@@ -12,6 +12,7 @@ use tonic::{Request, Status, Streaming};
 use super::core::Core;
 use super::frame::Backward;
 use super::lane::Lane;
+use super::together::{Executor, Together};
 use super::wire::{Calls, Connection, DiallingCodec, Io, PATH, client, text};
 use crate::time::{Duration, Instant, now, sleep_until};
 
@@ -115,17 +116,22 @@ async fn dial(core: &Arc<Core>, lane: &Arc<Lane>) -> Result<Link, String> {
     let number = core.next_link();
     let hello = core.identity.hello(started.incarnation, &lane.peer, number);
     let opening = async {
-        let executor = core.executor(started.runtime.clone());
-        let (calls, connection) =
-            client(executor, &core.limits).handshake(io).await.map_err(|error| text(&error))?;
+        let executor = Executor::default();
+        let handshake = client(executor.clone(), &core.limits).handshake(io).await;
+        let (calls, connection) = handshake.map_err(|error| text(&error))?;
         let end = CancellationToken::new();
         let (ended, killed) = (end.clone(), core.killed.clone());
-        core.spawn(&started.runtime, async move {
+        let connection = Together::new(executor, async move {
             tokio::select! {
                 () = ended.cancelled() => {}
-                () = killed.cancelled() => {}
                 // An error also ends the stream of answers, which reports it.
                 _ = connection => {}
+            }
+        });
+        core.spawn(&started.runtime, async move {
+            tokio::select! {
+                () = killed.cancelled() => {}
+                () = connection => {}
             }
         });
         let connection = end.drop_guard();

@@ -149,6 +149,20 @@ impl Incoming {
         self.stage == Stage::Over
     }
 
+    fn has_answers(&self) -> bool {
+        self.decided != self.reported
+            || !self.admitted.is_empty()
+            || !self.refused.is_empty()
+            || !self.replied.is_empty()
+            || !self.prepared.is_empty()
+    }
+
+    /// Returns whether there are answers to send, and others may follow in a moment that could be sent in the
+    /// same frame.
+    pub(crate) fn expects_more_answers(&self) -> bool {
+        self.has_answers() && self.unfinished > 0 && self.stage < Stage::Stopped
+    }
+
     /// Returns the next frame for the peer: all decisions, and replies up to the size of a frame.
     pub(crate) fn next_frame(&mut self) -> Option<Backward> {
         let mut frame = Backward {

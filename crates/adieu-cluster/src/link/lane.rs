@@ -13,6 +13,7 @@ use tokio_stream::Stream;
 use super::frame::{Backward, Forward, Hello, Prepare};
 use super::limits::Limits;
 use super::machine::{Outgoing, Violation};
+use super::turn::Turn;
 use crate::records::ShardId;
 use crate::time::{Instant, now};
 use crate::transport::{Envelope, Full, OnEvent, Peer};
@@ -57,6 +58,7 @@ pub(super) struct Outbound {
     lane: Arc<Lane>,
     link: u64,
     hello: Option<Hello>,
+    turn: Turn,
 }
 
 // === impl Lane ===
@@ -155,7 +157,7 @@ impl Lane {
     /// Returns the frames of a new link, which begins with this hello.
     pub(super) fn begin(self: &Arc<Self>, link: u64, hello: Hello) -> Outbound {
         self.state().link = link;
-        Outbound { lane: Arc::clone(self), link, hello: Some(hello) }
+        Outbound { lane: Arc::clone(self), link, hello: Some(hello), turn: Turn::new() }
     }
 
     /// Records that the peer has accepted the link.
@@ -298,11 +300,17 @@ impl Stream for Outbound {
         if let Some(hello) = self.hello.take() {
             return Poll::Ready(Some(Forward { hello: Some(hello), ..Forward::default() }));
         }
-        let mut state = self.lane.state();
-        if state.link != self.link {
+        let Self { lane, link, turn, .. } = &mut *self;
+        let mut state = lane.state();
+        if state.link != *link {
             return Poll::Ready(None);
         }
         if state.is_open {
+            if state.machine.expects_more_envelopes() && turn.poll(cx).is_pending() {
+                state.stream = Some(cx.waker().clone());
+                return Poll::Pending;
+            }
+            turn.end();
             let now = now();
             let mut frame = state.machine.fill(now);
             if !state.prepares.is_empty() {
@@ -317,7 +325,7 @@ impl Stream for Outbound {
                 state.stream = Some(cx.waker().clone());
             }
             drop(state);
-            self.lane.wake_up(wakes_dialler, None);
+            lane.wake_up(wakes_dialler, None);
             return frame.map_or(Poll::Pending, |frame| Poll::Ready(Some(frame)));
         }
         if state.machine.is_finished() {

@@ -26,11 +26,12 @@ use super::frame::{Backward, Forward, Welcome};
 use super::hello::Caller;
 use super::reader::Accepted;
 use super::rejections::Cause;
+use super::together::{Executor, Together};
 use super::wire::{AcceptingCodec, Connection, PATH, server};
 use crate::time::{Duration, now};
 
-/// With this many tasks, new connections are closed at once. A peer needs four: a connection and a
-/// stream in each direction.
+/// With this many tasks, new connections are closed at once. A peer needs three: a connection in
+/// each direction, and the dialler.
 const MOST_TASKS: usize = 50_000;
 
 /// Accepts connections until the links are closed.
@@ -43,7 +44,7 @@ pub(super) async fn run(core: Arc<Core>, listener: TcpListener, runtime: Handle)
         };
         match accepted {
             Ok((stream, from)) if core.tasks.len() < MOST_TASKS => {
-                let served = serve(Arc::clone(&core), stream, from.ip(), runtime.clone());
+                let served = serve(Arc::clone(&core), stream, from.ip());
                 core.spawn(&runtime, served);
             }
             Ok(_) => {}
@@ -61,7 +62,7 @@ pub(super) async fn run(core: Arc<Core>, listener: TcpListener, runtime: Handle)
 }
 
 /// Serves one connection.
-async fn serve(core: Arc<Core>, stream: TcpStream, from: IpAddr, runtime: Handle) {
+async fn serve(core: Arc<Core>, stream: TcpStream, from: IpAddr) {
     let secured = tokio::select! {
         biased;
         () = core.closing.cancelled() => return,
@@ -82,12 +83,13 @@ async fn serve(core: Arc<Core>, stream: TcpStream, from: IpAddr, runtime: Handle
         let (core, is_greeted) = (Arc::clone(&core), is_greeted.clone());
         service_fn(move |request| handle(Arc::clone(&core), from, is_greeted.clone(), request))
     };
+    let executor = Executor::default();
     let connection =
-        server(core.executor(runtime), &core.limits).serve_connection(TokioIo::new(io), service);
-    tokio::pin!(connection);
+        server(executor.clone(), &core.limits).serve_connection(TokioIo::new(io), service);
+    // Errors of the peer's connection end its stream, too.
+    let mut connection = Together::new(executor, async move { drop(connection.await) });
     tokio::select! {
-        // Errors of the peer's connection end its stream, too.
-        _ = &mut connection => return,
+        () = &mut connection => return,
         () = is_greeted.cancelled() => {}
         () = sleep(core.limits.silence) => return,
         () = core.closing.cancelled() => return,
@@ -95,7 +97,7 @@ async fn serve(core: Arc<Core>, stream: TcpStream, from: IpAddr, runtime: Handle
     // The peer closes the connection when it has read our farewell. If this side closed it first,
     // frames that were not read would make the system reset it, and the farewell could be lost.
     tokio::select! {
-        _ = &mut connection => {}
+        () = &mut connection => {}
         () = core.killed.cancelled() => {}
     }
 }

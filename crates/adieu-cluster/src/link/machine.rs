@@ -155,6 +155,13 @@ impl<T> Outgoing<T> {
         }
     }
 
+    /// Returns whether there are envelopes to send, and others are on their way: their senders may send again
+    /// in a moment, in the same frame.
+    pub(crate) fn expects_more_envelopes(&self) -> bool {
+        let has_sent = !self.undecided.is_empty() || !self.unanswered.is_empty();
+        self.state == State::Open && !self.queued.is_empty() && has_sent
+    }
+
     /// Returns the earliest deadline of a queued envelope.
     pub(crate) fn first_deadline(&self) -> Option<Instant> {
         self.queued.iter().map(|(envelope, _)| envelope.deadline).min()

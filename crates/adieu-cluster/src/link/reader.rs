@@ -3,7 +3,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use tokio::time::timeout;
 use tokio_stream::Stream;
@@ -12,6 +12,7 @@ use tonic::{Status, Streaming};
 use super::accepted::{Inbound, Next};
 use super::core::{Core, Started};
 use super::frame::{Backward, Forward, Prepare, Welcome};
+use super::turn::Turn;
 use crate::records::ShardId;
 
 /// The answers to one peer. Polling it also reads the peer's envelopes.
@@ -24,6 +25,7 @@ pub(super) struct Accepted {
     link: Arc<Inbound>,
     frames: Streaming<Forward>,
     welcome: Option<Welcome>,
+    turn: Turn,
     is_over: bool,
 }
 
@@ -40,7 +42,15 @@ impl Accepted {
         frames: Streaming<Forward>,
         welcome: Welcome,
     ) -> Self {
-        Self { core, started, link, frames, welcome: Some(welcome), is_over: false }
+        Self {
+            core,
+            started,
+            link,
+            frames,
+            welcome: Some(welcome),
+            turn: Turn::new(),
+            is_over: false,
+        }
     }
 
     /// Reads the frames that have arrived.
@@ -106,12 +116,12 @@ impl Stream for Accepted {
             self.is_over = true;
             return Poll::Ready(Some(Err(status)));
         }
-        let next = match self.link.next(cx) {
+        let Self { link, turn, .. } = &mut *self;
+        match link.next(cx, turn) {
             Next::Send(frame) => Poll::Ready(Some(Ok(frame))),
             Next::Wait => Poll::Pending,
             Next::End => Poll::Ready(None),
-        };
-        Poll::Ready(ready!(next))
+        }
     }
 }
 

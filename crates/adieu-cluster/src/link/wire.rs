@@ -1,6 +1,5 @@
-//! HTTP/2 and gRPC under a link. All tasks that hyper starts belong to the links.
+//! HTTP/2 and gRPC under a link.
 
-use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -8,13 +7,12 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::SendRequest;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::runtime::Handle;
-use tokio_util::task::TaskTracker;
 use tonic::body::Body;
 use tonic_prost::ProstCodec;
 
 use super::frame::{Backward, Forward};
 use super::limits::Limits;
+use super::together::Executor;
 
 /// The path of the one method that nodes call.
 pub(super) const PATH: &str = "/adieu.cluster.Links/Link";
@@ -28,22 +26,6 @@ pub(super) type AcceptingCodec = ProstCodec<Backward, Forward>;
 const STREAM_WINDOW: u32 = 1024 * 1024;
 const CONNECTION_WINDOW: u32 = 2 * 1024 * 1024;
 const LONGEST_FRAME: u32 = 64 * 1024;
-
-/// Runs hyper's tasks on the runtime of the links, and counts them.
-#[derive(Clone, Debug)]
-pub(super) struct Executor {
-    pub(super) tasks: TaskTracker,
-    pub(super) runtime: Handle,
-}
-
-impl<F> hyper::rt::Executor<F> for Executor
-where
-    F: Future<Output = ()> + Send + 'static,
-{
-    fn execute(&self, future: F) {
-        drop(self.tasks.spawn_on(future, &self.runtime));
-    }
-}
 
 /// Calls the peer.
 pub(super) struct Calls(pub(super) SendRequest<Body>);

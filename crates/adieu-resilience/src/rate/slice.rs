@@ -38,6 +38,8 @@ pub(crate) struct Slice {
     interval: Duration,
     /// The remaining permits of each grant, and until when they are valid. The oldest grant is first.
     grants: VecDeque<(u32, Instant)>,
+    /// The sum of these permits.
+    left: u32,
     /// How many permits were left after the last grant.
     size: u32,
     /// The question in flight: its number, when it was sent, how many permits it wants.
@@ -89,6 +91,7 @@ impl Slice {
         Self {
             interval: interval.max(Duration::from_nanos(1)),
             grants: VecDeque::new(),
+            left: 0,
             size: 0,
             asked: None,
             last_question: 0,
@@ -117,12 +120,14 @@ impl Slice {
 
     /// Returns the answer to a call that needs no question to the store.
     fn permit(&mut self, now: Instant) -> Option<Permit> {
-        while self.grants.front().is_some_and(|(left, until)| *left == 0 || *until <= now) {
+        while let Some((left, until)) = self.grants.front_mut() {
+            if *left > 0 && *until > now {
+                *left -= 1;
+                self.left = self.left.saturating_sub(1);
+                return Some(Permit::Granted);
+            }
+            self.left = self.left.saturating_sub(*left);
             self.grants.pop_front();
-        }
-        if let Some((left, _)) = self.grants.front_mut() {
-            *left -= 1;
-            return Some(Permit::Granted);
         }
         let refused_until = self.refused_until.filter(|until| now < *until)?;
         Some(Permit::Refused(refused_until - now))
@@ -131,7 +136,7 @@ impl Slice {
     /// Adds a question to the decision about a call, if it is time for one.
     fn decide(&mut self, now: Instant, permit: Permit) -> (Permit, Option<Question>) {
         let is_needed = match permit {
-            Permit::Granted => self.demand.is_steady() && self.left() * 2 <= self.size,
+            Permit::Granted => self.demand.is_steady() && self.left <= self.size / 2,
             Permit::Refused(_) => false,
             Permit::Ask => {
                 self.without_permit = self.without_permit.saturating_add(1);
@@ -155,7 +160,8 @@ impl Slice {
         let Question { sent, wanted, .. } = question;
         if granted > 0 {
             self.grants.push_back((granted, sent + VALID));
-            self.size = self.left();
+            self.left = self.left.saturating_add(granted);
+            self.size = self.left;
         }
         self.is_short = granted < wanted;
         if self.is_short {
@@ -175,10 +181,6 @@ impl Slice {
     /// Returns whether a question is in flight.
     pub(crate) fn is_asking(&self) -> bool {
         self.asked.is_some()
-    }
-
-    fn left(&self) -> u32 {
-        self.grants.iter().map(|(left, _)| left).sum()
     }
 
     fn ask(&mut self, now: Instant) -> Question {
