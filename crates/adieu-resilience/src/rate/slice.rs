@@ -143,10 +143,13 @@ impl Slice {
                 true
             }
         };
+        if !is_needed {
+            return (permit, None);
+        }
         let is_lost = |asked: Question| now.saturating_duration_since(asked.sent) >= LOST_AFTER;
         let is_asking = self.asked.is_some_and(|asked| !is_lost(asked));
         let may_ask = !is_asking && self.refused_until.is_none_or(|until| until <= now);
-        let question = (is_needed && may_ask).then(|| self.ask(now));
+        let question = may_ask.then(|| self.ask(now));
         (permit, question)
     }
 
