@@ -15,7 +15,7 @@ use crate::rung::Rung;
 use crate::signals::{Listener, Signal, SignalError, end_now};
 use crate::status::Stage;
 use crate::time::Duration;
-use crate::watchdog::last_words;
+use crate::watchdog::write_final_line;
 
 /// The limit of the platform, to be logged.
 struct PlatformLimit {
@@ -44,9 +44,9 @@ impl Shutdown {
     /// the last rung, that thread ends the process. After the shutdown is over, one signal ends the
     /// process.
     ///
-    /// From this call on, the deadline is the time that the platform allows. Under systemd this function
-    /// asks systemd for it, and blocks for a second at most. If the same signals are installed already,
-    /// this does nothing.
+    /// From this call on, the deadline is the time that the platform allows. Under systemd this
+    /// function queries systemd for it, and blocks for a second at most. If the same signals are
+    /// installed already, this does nothing.
     ///
     /// # Errors
     ///
@@ -150,7 +150,7 @@ impl Shared {
                 Err(ExitDecision::Main(decided)) => end_now(decided),
                 Err(ExitDecision::Forced(_)) => return, // The watchdog ends the process now.
             }
-            last_words(move || format!("{signal:<21} {why}, exit code {code}"));
+            write_final_line(move || format!("{signal:<21} {why}, exit code {code}"));
             end_now(code);
         }
     }
