@@ -60,7 +60,7 @@ struct Seen {
     changed: Revision,
     /// The last owner, with its incarnation and its epoch; `None` before the first.
     owner: Option<(NodeId, Revision, Revision)>,
-    /// Since when its owner is about to stop or is gone, or there is none, and why.
+    /// When the shard became unserved (its owner was about to stop, was gone or absent), and why.
     unserved: Option<(Instant, MoveReason)>,
 }
 

@@ -124,7 +124,7 @@ impl Net {
         self.state().delay
     }
 
-    /// Returns where a message arrives, if the other node can be reached.
+    /// Returns the receiver of a message, if the other node can be reached.
     fn reach(&self, from: &Peer, to: &Peer) -> Result<Arc<dyn Receiver>, String> {
         let receiver = {
             let state = self.state();
@@ -137,11 +137,11 @@ impl Net {
             receiver.ok_or_else(|| format!("{} cannot be reached: it is gone", to.id))?;
         match receiver.knows(from) {
             true => Ok(receiver),
-            false => Err(format!("{} does not know this node", to.id)),
+            false => Err(format!("this node is not in the view of {}", to.id)),
         }
     }
 
-    /// Returns what fires when the link breaks.
+    /// Returns a token that fires when the link breaks.
     fn watch(&self, from: &Peer, to: &Peer) -> CancellationToken {
         let broken = CancellationToken::new();
         let mut state = self.state();

@@ -34,7 +34,7 @@ struct Carried {
     to: Peer,
     sent: VecDeque<(Instant, u64, Envelope)>,
     answered: VecDeque<(Instant, u64, Event)>,
-    /// Where the events of a message go, and whether the other node has read it.
+    /// The receiver of the events of each message, and whether the other node has read it.
     waiting: BTreeMap<u64, (OnEvent, bool)>,
     count: u64,
     queue: mpsc::Receiver<Queued>,

@@ -40,7 +40,7 @@ pub(crate) enum Write {
     Delete { key: Arc<str> },
 }
 
-/// Which session a record belongs to after it was written.
+/// The session of a record after the write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PutSession {
     /// The record is new, and belongs to none.

@@ -1,4 +1,4 @@
-//! What the shards of one region have in common.
+//! The state that the shards of one region share.
 
 use std::fmt;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub(crate) struct Core<C: Command> {
     pub(crate) requests: Handler,
 }
 
-/// What a region has counted on this node.
+/// The counters of a region on this node.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     ran: AtomicU64,

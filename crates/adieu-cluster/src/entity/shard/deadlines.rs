@@ -11,7 +11,7 @@ use crate::message::{Command, Unknown};
 use crate::time::Instant;
 use crate::transport::{MessageId, Refusal};
 
-/// With fewer asks than this, those that have ended are not looked for.
+/// With fewer asks than this, ended ones are not searched for.
 const FEW: usize = 64;
 
 /// Asks by their deadlines.
