@@ -1,4 +1,4 @@
-//! What `adieu check` knows of each platform.
+//! The rules of `adieu check` for each platform.
 
 use std::path::Path;
 
@@ -201,7 +201,7 @@ fn s263_scripts_in_front_can_be_vouched_for() {
     let script = pod("/docker-entrypoint.sh, orders");
     assert_eq!(verdict(&script, &[]), "unknown");
     assert_eq!(verdict(&script, &["--execs"]), "fits");
-    // What can be seen is not overruled.
+    // Values that can be seen are not overruled.
     let shell = pod("sh, -c, 'orders | tee log'");
     assert_eq!(verdict(&shell, &["--execs"]), "too-short");
 }
@@ -399,7 +399,7 @@ fn s265_hostile_jobs_and_scripts_are_refused_or_unknown() {
     }
 }
 
-/// What the process that was started is called once its last command runs.
+/// The name of the started process once its last command runs.
 #[cfg(target_os = "linux")]
 fn name_while_it_runs(shell: &str, script: &str) -> Option<String> {
     use nix::sys::signal::{Signal, kill};

@@ -1,5 +1,5 @@
-//! The carts of the demo: each has a log in a folder that all nodes share. The log shows what really
-//! ran, whatever the asks were answered.
+//! The carts of the demo: each has a log in a folder that all nodes share. The log shows what
+//! really ran, regardless of the answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -36,13 +36,13 @@ pub(super) struct Cart {
 pub(super) struct Saved {
     /// The ask that was handled.
     number: u64,
-    /// How many items the cart has then, as far as the instance knows.
+    /// How many items the cart has then, as the instance has counted.
     items: u64,
     fence: u64,
     instance: String,
 }
 
-/// What the logs show.
+/// The contents of the logs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Logs {
     carts: BTreeMap<String, Vec<Saved>>,
@@ -67,7 +67,7 @@ pub(super) struct Faults {
     pub(super) unknown_ran: u64,
 }
 
-/// What the asks were answered.
+/// The answers to the asks.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Answers {
     pub(super) ran: BTreeSet<u64>,
