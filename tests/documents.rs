@@ -201,8 +201,8 @@ fn the_readme_names_every_crate() {
     }
 }
 
-/// Returns how many lines of 110 columns a text has when it is rendered: without the targets of links,
-/// the fences of code and the lines below the headings of tables.
+/// Returns how many lines of 110 columns a text has when it is rendered: without the targets of
+/// links, the fences of code and the lines below the headings of tables.
 fn rendered_lines(text: &str) -> usize {
     let columns = |line: &str| {
         let mut shown = line.split("](");

@@ -230,7 +230,8 @@ impl<N: HasRecord> EndGuard<N> {
 impl<N: HasRecord> Drop for EndGuard<N> {
     fn drop(&mut self) {
         let record = self.node.record();
-        self.node.count_left_behind(); // Before the tree, which stores the guardian, forgets the node.
+        // Before the node is removed from the tree, which stores the guardian.
+        self.node.count_left_behind();
         // Remove it from the tree before its end is announced: code that awaits the end may reuse
         // the name. During a drain of the system the node stays, because the report names it.
         if record.system_admission.state.is_open()

@@ -270,7 +270,8 @@ impl Shared {
         let contents: Contents = serde_json::from_slice(&text).map_err(|error| {
             // An empty table would reuse revisions, which are fences.
             let problem = format!(
-                "{} is damaged ({error}); restore it, or delete the folder if no resource stores its fences",
+                "{} is damaged ({error}); restore it, or delete the folder if no resource stores \
+                 its fences",
                 self.versions.path(version).display()
             );
             StoreError::refused(NAME, verb, problem)

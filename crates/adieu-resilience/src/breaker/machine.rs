@@ -8,8 +8,8 @@
 //! 3. At most `probes` leases are valid at a time.
 //! 4. A breaker that the fleet has opened closes only if the fleet closes it, or if a probe of this
 //!    process succeeds while the store is away.
-//! 5. The latest answer of the store counts, even with an older generation: a store that restarts or
-//!    fails over may have lost earlier transitions.
+//! 5. The latest answer of the store counts, even with an older generation: a store that restarts
+//!    or fails over may have lost earlier transitions.
 
 use std::time::{Duration, Instant};
 
