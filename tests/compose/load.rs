@@ -1,4 +1,4 @@
-//! Clients that record what they were promised.
+//! Clients that record the responses that they got.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

@@ -447,7 +447,7 @@ impl Plan {
     }
 
     /// Returns whether actors process what they accept from senders that race with the drain.
-    /// ractor may refuse it, and a node of the service's own accepts what it likes.
+    /// ractor may refuse it, and a node of the service's own accepts any message.
     #[must_use]
     pub fn must_drain_races(&self) -> bool {
         let is_strict = |it: &Department| {

@@ -1,4 +1,4 @@
-//! Carries out what the machine of a node decides: one task that keeps the session, watches the
+//! Carries out the decisions of a node's machine: one task that keeps the session, watches the
 //! table, commits, and starts and joins singletons.
 
 mod hosting;

@@ -71,8 +71,8 @@ impl InProcess {
         self.net.state().delay = delay.min(LONGEST);
     }
 
-    /// Cuts the links between two nodes. What was read and is not answered is lost; what was not read
-    /// returns to its sender.
+    /// Cuts the links between two nodes. Messages that were read and not answered are lost;
+    /// messages that were not read returns to its sender.
     pub fn cut(&self, one: &NodeId, other: &NodeId) {
         let mut state = self.net.state();
         for (from, to) in [(one, other), (other, one)] {

@@ -101,7 +101,7 @@ pub(crate) struct FleetState {
     pub(crate) forces: Vec<(String, Forced)>,
 }
 
-/// For how long a policy is still forced open, and by whom.
+/// The remaining time for which a policy is forced open, and the requester.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Forced {
     pub(crate) left: Duration,

@@ -279,7 +279,7 @@ fn s206_a_drain_that_could_run_into_the_kill_does_not_fit() {
     let held = adieu_reads(&["check", "--config", path, "--manifest", "-"], &pod(""));
     assert_eq!(held.code, 0, "{}", held.stdout);
     assert!(held.stdout.contains("requests have 6s to finish: as configured"), "{}", held.stdout);
-    // Without a deadline it counts with what it has then.
+    // Without a deadline it counts with the time that it has then.
     let config = self::config("kill-after = 'none'");
     let path = config.path().to_str().unwrap();
     let ran = adieu_reads(&["check", "--config", path, "--manifest", "-"], &pod(""));

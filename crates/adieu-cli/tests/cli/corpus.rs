@@ -1,4 +1,4 @@
-//! The corpus of manifests: each is judged, and compared with what was written down before.
+//! The corpus of manifests: each is judged, and the answer is compared with the stored one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

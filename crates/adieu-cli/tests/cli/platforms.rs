@@ -334,7 +334,7 @@ fn s269_large_files_and_fifos_are_refused_at_once() {
         assert_eq!(ran.code, 2, "{args:?}");
         assert!(ran.stderr.contains(problem) && ran.stderr.contains(args[2]), "{}", ran.stderr);
     }
-    // An env file, too: it is not read, so that what it sets is not known.
+    // An env file, too: it is not read, so its variables are unknown.
     let compose = path("compose.yaml");
     let text = "services: {a: {image: a, stop_grace_period: 60s, env_file: fifo.yaml}}";
     std::fs::write(&compose, text).unwrap();

@@ -1,4 +1,4 @@
-//! That `adieu check` answers `fits` only for what it has seen.
+//! `adieu check` answers `fits` only if it has seen every value.
 
 use std::path::{Path, PathBuf};
 

@@ -170,7 +170,7 @@ impl<C: Command> Slot<C> {
 
 #[cfg(feature = "actors")]
 impl<C: Command> Slot<C> {
-    /// Sets what must end before the instance counts as ended.
+    /// Sets the work that must end before the instance counts as ended.
     pub(crate) fn set_remainder(&self, remainder: Remainder) {
         self.lock().remainder = Some(remainder);
     }

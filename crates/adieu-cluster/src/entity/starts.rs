@@ -116,7 +116,7 @@ impl Starts {
         self.changed.notified().await;
     }
 
-    /// Starts what may start now.
+    /// Starts the entities that may start now.
     pub(crate) fn start_due(&self, now: Instant) -> Due {
         loop {
             let (shard, id) = {

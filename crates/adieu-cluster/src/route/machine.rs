@@ -366,7 +366,7 @@ impl Route {
         self.pause = Some(Pause { epoch, until: now + lasts, lasts });
     }
 
-    /// Sends what may be sent.
+    /// Sends the messages that may be sent.
     fn flush(&mut self, now: Instant, out: &mut Vec<Effect>) {
         let Some((owner, epoch)) = self.grant.owned() else { return };
         if self.pause.is_some_and(|pause| pause.epoch == epoch && now < pause.until) {

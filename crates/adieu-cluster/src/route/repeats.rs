@@ -1,7 +1,8 @@
 //! Repeats an idempotent ask at its sender, and records whether an earlier attempt may have run.
 //!
-//! The route repeats what was sent through it. A message that went straight into a mailbox of this node
-//! is unknown to the route, so the sender repeats it, and its next attempt may go through the route.
+//! The route repeats messages that were sent through it. A message that went straight into a
+//! mailbox of this node is unknown to the route, so the sender repeats it, and its next attempt may
+//! go through the route.
 
 use crate::time::{Duration, Instant};
 

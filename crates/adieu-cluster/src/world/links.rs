@@ -79,7 +79,7 @@ impl Link {
         self.sent
     }
 
-    /// Returns when something arrives that takes this long: not before what was sent earlier.
+    /// Returns when something arrives that takes this long: not before earlier messages.
     pub(super) fn arrives_there(&mut self, at: Time) -> Time {
         self.there = self.there.max(at);
         self.there

@@ -1,4 +1,4 @@
-//! One simulated process: a node's machine, what the driver around it would do, and its faults.
+//! One simulated process: a node's machine, the actions of its driver, and its faults.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

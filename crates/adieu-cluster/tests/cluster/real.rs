@@ -255,8 +255,8 @@ enum Trigger {
     LeavesAsOwner,
 }
 
-/// Every commit of a leader: what makes it commit, and what the commit contains. The leader is `lead`;
-/// `two` owns the singleton, unless the leader does, and `three` is there, too.
+/// Every commit of a leader: its cause and its contents. The leader is `lead`; `two` owns the
+/// singleton, unless the leader does, and `three` is there, too.
 const STEPS: [(&str, Trigger, &[&str]); 16] = [
     ("configures", Trigger::Starts, &["/config", r#""kind":"singleton""#]),
     ("joins", Trigger::Starts, &["/node/lead", r#""state":"joining""#]),

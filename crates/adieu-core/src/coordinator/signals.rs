@@ -59,10 +59,10 @@ impl Shutdown {
         self.shared().install_signals(signals.into_iter().collect())
     }
 
-    /// Stops listening to the signals, and restores what they did before: they are delivered to
-    /// listeners of the application, including listeners that were added later. If there are none, they
-    /// have their default action, which for most signals ends the process. As process 1, the process
-    /// exits with 128 and the number of the signal.
+    /// Stops listening to the signals, and restores their previous effect: they are delivered to
+    /// listeners of the application, including listeners that were added later. If there are none,
+    /// they have their default action, which for most signals ends the process. As process 1, the
+    /// process exits with 128 and the number of the signal.
     ///
     /// # Errors
     ///
@@ -72,7 +72,7 @@ impl Shutdown {
         listener.map_or(Ok(()), Listener::stop)
     }
 
-    /// Does what the signal would do, and returns the rung that is reached. Returns `None` if the signal
+    /// Has the effect of the signal. Returns the rung that is reached. Returns `None` if the signal
     /// is an echo of the last one.
     ///
     /// For signals that arrive in other ways. It never ends the process: on [`Rung::Exit`], the caller

@@ -57,7 +57,7 @@ impl Parts {
         }
     }
 
-    /// Shares the breaker. It begins as what it is for the fleet.
+    /// Shares the breaker. It begins with the state of the fleet's breaker.
     pub(super) fn share(&self, link: &Arc<Link>) {
         if let Some(breaker) = &self.breaker {
             breaker.share(Arc::clone(link) as _);

@@ -90,7 +90,7 @@ pub(super) fn note_opened(folder: &Path, shard: u32, node: &str) -> io::Result<(
 // === impl Cart ===
 
 impl Cart {
-    /// Starts an instance of a cart: reads what it has.
+    /// Starts an instance of a cart: reads its items.
     pub(super) fn load(folder: &Path, key: &str, instance: String) -> io::Result<Self> {
         let log = folder.join("carts").join(key);
         let mut file = open(&log)?;
@@ -163,7 +163,7 @@ impl Logs {
         self.opened.iter().map(since).collect()
     }
 
-    /// Compares the answers with what the logs show.
+    /// Compares the answers with the logs.
     pub(super) fn judge(&self, answers: &Answers) -> Faults {
         let mut faults = Faults::default();
         let mut ran = BTreeMap::<u64, u64>::new();

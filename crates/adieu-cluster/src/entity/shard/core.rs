@@ -15,7 +15,7 @@ use crate::message::{AskError, Command};
 use crate::time::Duration;
 use crate::transport::Refusal;
 
-/// The settings of a region on this node, and what it has counted.
+/// The settings and the counters of a region on this node.
 pub(crate) struct Core<C: Command> {
     pub(crate) name: Arc<str>,
     pub(crate) here: Arc<Here>,

@@ -258,7 +258,7 @@ impl<C: Command> Shard<C> {
         });
     }
 
-    /// Carries out what the route has decided.
+    /// Carries out the actions of the route.
     pub(super) fn carry_out(
         &self,
         inner: &mut Inner<C>,

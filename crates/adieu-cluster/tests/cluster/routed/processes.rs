@@ -257,7 +257,7 @@ async fn s1462_requests_survive_a_rolling_restart() {
     assert!(fences.values().filter(|it| it.len() > 1).count() > 5, "no key has moved: {fences:?}");
 }
 
-/// Only what was forwarded to the killed node, or sent to it, can have failed.
+/// Only requests that were forwarded or sent to the killed node can have failed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s1463_a_killed_owner_leaves_only_requests_that_it_had_read_unknown() {
     let stage = Stage::new(Duration::from_secs(5));

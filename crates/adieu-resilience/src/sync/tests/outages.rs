@@ -90,7 +90,7 @@ async fn s923_a_replica_that_loses_the_store_gets_no_new_burst() {
     overload(&replicas, 2, |_| 0).await;
     replicas[0].set(Faults { is_cut: true, ..Faults::default() });
     let (admitted, _) = overload(&replicas, 1, |_| 0).await;
-    // One second of the rate, and what was left of the last slice. A new burst would be 50 more.
+    // One second of the rate, and the rest of the last slice. A new burst would be 50 more.
     assert!(admitted.len() <= 530, "{}", admitted.len());
 }
 
