@@ -18,7 +18,7 @@ use adieu_cluster::store::{
 use adieu_cluster::{Cluster, SingletonCx};
 use tokio::sync::mpsc;
 
-/// Longer than a case takes, so that no session ends by itself.
+/// Longer than a case takes, so that no session expires.
 const TTL: Duration = Duration::from_secs(60);
 
 /// How often a case repeats what it measures.
@@ -124,7 +124,7 @@ impl Node {
     }
 }
 
-/// What happens to a singleton, and when.
+/// An event of a singleton, and its time.
 enum Seen {
     Begins(Instant),
     Ends(Instant),
@@ -162,7 +162,7 @@ async fn hand_over() -> f64 {
     median(took)
 }
 
-/// From when a leader change is measured.
+/// The beginning of the measurement of a leader change.
 #[derive(Clone, Copy, PartialEq)]
 enum Since {
     /// The leader sends its resignation.
@@ -251,7 +251,7 @@ fn place() -> f64 {
     median(took) / 1_000.0
 }
 
-/// What an idle node that does not lead asks of its store in one time to live.
+/// The requests of an idle node that does not lead to its store in one time to live.
 async fn idle(figure: fn(&Asked) -> u64) -> f64 {
     let (memory, ttl) = (Memory::new(), Duration::from_millis(500));
     let leader = Node::new(Arc::new(memory.connect()), "idle", ttl);

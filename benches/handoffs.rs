@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-/// Longer than a case takes, so that no session ends by itself.
+/// Longer than a case takes, so that no session expires.
 const TTL: Duration = Duration::from_secs(60);
 const LONG: Duration = Duration::from_secs(60);
 /// How often a case repeats what it measures.
@@ -101,7 +101,7 @@ struct Node {
     region: Region<Ping>,
 }
 
-/// What happens to an entity, and when.
+/// An event of an entity, and its time.
 enum Seen {
     Handles(Instant),
     Ends(Instant),
@@ -172,8 +172,8 @@ impl Node {
     }
 }
 
-/// From when an entity notices that its shard is to be handed over, until the next owner handles a
-/// message that was sent then.
+/// The time from when an entity notices that its shard is to be handed over, until the next owner
+/// handles a message that was sent then.
 async fn idle_shard() -> f64 {
     let (sender, mut seen) = mpsc::channel(16);
     let stage = Stage { seen: Some(sender), ..Stage::new(1) };
@@ -228,7 +228,7 @@ async fn actors_and_transaction() -> f64 {
     drained.await.expect("no panic") + transaction_and_event().await
 }
 
-/// Which part of a leave is measured.
+/// The part of a leave that is measured.
 #[derive(Clone, Copy)]
 enum Took {
     HandOver,

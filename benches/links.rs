@@ -261,7 +261,7 @@ struct Ping {
     payload: Bytes,
 }
 
-/// Starts a server that replies with what it gets, and connects to it.
+/// Starts an echo server, and connects to it.
 async fn serve() -> Channel {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("its address");

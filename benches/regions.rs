@@ -133,7 +133,7 @@ async fn channel() -> f64 {
     took
 }
 
-/// An actor that does what the entity does.
+/// An actor with the work of the entity.
 struct Counts(u64);
 
 impl kameo::Actor for Counts {

@@ -85,6 +85,7 @@ fn every_promise_has_a_test_of_its_number_and_every_such_test_a_promise() {
     let found = Numbered::find(texts.iter().map(String::as_str));
     let tested = found.numbers();
     assert!(promised.len() > 50);
+    println!("the next free number of a promise is S{}", promised.last().unwrap() + 1);
     assert!(found.idle.is_empty(), "numbered functions that no test runs: {:?}", found.idle);
     assert_eq!(
         promised.difference(&tested).collect::<Vec<_>>(),
@@ -200,7 +201,8 @@ fn the_readme_names_every_crate() {
     }
 }
 
-/// Returns how many lines of 110 columns a text has when it is rendered, without the targets of links.
+/// Returns how many lines of 110 columns a text has when it is rendered: without the targets of
+/// links, the fences of code and the lines below the headings of tables.
 fn rendered_lines(text: &str) -> usize {
     let columns = |line: &str| {
         let mut shown = line.split("](");
@@ -209,14 +211,15 @@ fn rendered_lines(text: &str) -> usize {
             shown.map(|part| part.split_once(')').map_or(0, |(_, rest)| rest.chars().count()));
         first + rest.sum::<usize>()
     };
-    text.lines().map(|line| columns(line).div_ceil(110).max(1)).sum()
+    let is_shown = |line: &&str| !line.starts_with("```") && !line.starts_with("|---");
+    text.lines().filter(is_shown).map(|line| columns(line).div_ceil(110).max(1)).sum()
 }
 
 #[test]
 fn the_readme_fits_on_a_screen_and_has_the_versions_of_the_manifest() {
     let readme = read("README.md");
     let lines = rendered_lines(&readme);
-    assert!(lines <= 60, "the README has {lines} lines: move something to docs/tour.md");
+    assert!(lines <= 56, "the README has {lines} lines: move something to docs/tour.md");
     let manifest = read("Cargo.toml");
     let value = |key: &str| {
         let line = manifest.lines().find(|line| line.starts_with(&format!("{key} = ")));

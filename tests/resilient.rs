@@ -66,7 +66,7 @@ impl Guide {
                 self.processes.push(Process::start(&mut shop));
             }
             ["adieu", "breaker", "list", _] if shown.ends_with(":8559") => {
-                // It has learnt of it at most 250 ms later, on a machine that is not busy.
+                // It has received that at most 250 ms later, on a machine that is not busy.
                 while !self.printed.last().is_some_and(|(_, it)| it.contains("breaker open")) {
                     self.succeeds(shown, &command(), &words[1..]);
                 }
@@ -85,7 +85,7 @@ impl Guide {
         self.printed.push((shown.to_owned(), String::from_utf8(output.stdout).unwrap()));
     }
 
-    /// What the line printed last.
+    /// Returns the last output of this command line.
     fn printed(&self, line: &str) -> &str {
         &self.printed.iter().rev().find(|(shown, _)| shown == line).unwrap().1
     }
@@ -115,7 +115,7 @@ fn s1240_the_commands_of_the_guide_to_policies_open_a_breaker_in_two_replicas() 
     }
 }
 
-/// What the clients of a replica have seen.
+/// The responses that the clients of a replica have received.
 #[derive(Default)]
 struct Seen {
     answered: AtomicU64,

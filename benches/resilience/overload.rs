@@ -62,7 +62,7 @@ struct Measured {
     latencies: Vec<f64>,
 }
 
-/// What the server's handler has.
+/// The state of the server's handler.
 #[derive(Clone)]
 struct Server {
     slots: Arc<Semaphore>,

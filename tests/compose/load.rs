@@ -1,4 +1,4 @@
-//! Clients that record what they were promised.
+//! Clients that record the responses that they got.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -118,7 +118,7 @@ impl Asking {
                 self.large().await;
             }
             Client::Paused => self.paused().await,
-            // What becomes of its message is in the journal of the service.
+            // The outcome of its message is in the journal of the service.
             Client::BusySocket => drop(self.socket().await),
         }
     }

@@ -7,8 +7,8 @@ use std::fmt;
 
 pub use shape::Shape;
 
-/// Whose actors hang, in turn, and how orders go to them. kameo's twice: it drops the messages in a
-/// mailbox, so that most can be lost there.
+/// The frameworks whose actors hang, in turn, and how orders are sent to them. kameo's twice: it
+/// drops the messages in a mailbox, so that most can be lost there.
 const STUCK: [Framework; 7] = [
     Framework::Kameo,
     Framework::Ractor,
@@ -21,7 +21,7 @@ const STUCK: [Framework; 7] = [
 const STUCK_TOPOLOGIES: [Topology; 3] =
     [Topology::ParentToChild, Topology::Siblings, Topology::ChildToParent];
 
-/// Whose actors are raced for, in turn.
+/// The frameworks whose actors race, in turn.
 const RACED_FOR: [Framework; 5] =
     [Framework::Kameo, Framework::Letters, Framework::Task, Framework::Kameo, Framework::Ractor];
 
@@ -106,9 +106,9 @@ pub enum Deviation {
 /// Actors of one framework.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Department {
-    /// Whose actors.
+    /// The framework of the actors.
     pub framework: Framework,
-    /// How an order goes through them.
+    /// The path of an order through them.
     pub topology: Topology,
     /// How long each takes for an order.
     pub think_us: u64,
@@ -118,7 +118,7 @@ pub struct Department {
     pub panics: bool,
 }
 
-/// Whose actors.
+/// A framework of actors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framework {
     /// kameo's, derived.
@@ -447,7 +447,7 @@ impl Plan {
     }
 
     /// Returns whether actors process what they accept from senders that race with the drain.
-    /// ractor may refuse it, and a node of the service's own accepts what it likes.
+    /// ractor may refuse it, and a node of the service's own accepts any message.
     #[must_use]
     pub fn must_drain_races(&self) -> bool {
         let is_strict = |it: &Department| {

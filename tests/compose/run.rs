@@ -88,7 +88,7 @@ fn problem(plan: &Plan, verdict: &Verdict, ended: &Ended) -> Option<&'static str
     if is_counted && is_clean && verdict.tally("message").refused > 0 {
         return Some("messages were refused during the drain, and the outcome is clean");
     }
-    // The senders know nothing of the drain, and what an actor accepts from them it processes.
+    // The senders do not observe the drain, and what an actor accepts from them it processes.
     if plan.has_racer && plan.must_drain_races() && verdict.lost("message") > 0 {
         return Some("accepted messages were lost in a race, though there was time for them");
     }

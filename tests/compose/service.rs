@@ -40,7 +40,7 @@ pub const SOCKET: &str = "socket";
 /// How many orders are made in the last phase before the actors are drained.
 const LAST_ORDERS: u64 = 100;
 
-/// Where orders go.
+/// Passes orders to the store or to actors.
 #[derive(Clone)]
 struct Counter {
     store: Arc<Store>,

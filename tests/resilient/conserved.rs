@@ -1,4 +1,4 @@
-//! What becomes of each order while backends, replicas and Redis are restarted under load.
+//! The outcome of each order while backends, replicas and Redis are restarted under load.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -194,8 +194,8 @@ fn s1243_through_restarts_of_everything_each_order_ends_once_and_no_breaker_open
     check(&orders, &std::fs::read_to_string(log.path()).unwrap());
 }
 
-/// Each order has one outcome, and the backends have charged what its outcome says: POST is repeated
-/// only if the backend has not processed it.
+/// Each order has one outcome, and the backends have charged as its outcome states: POST is
+/// repeated only if the backend has not processed it.
 fn check(orders: &Orders, log: &str) {
     let mut charges = BTreeMap::<u64, u32>::new();
     for order in log.lines() {

@@ -1,4 +1,4 @@
-//! HTTP/2 clients that know every replica and send requests to one that is ready.
+//! HTTP/2 clients that have the addresses of all replicas and send requests to one that is ready.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -96,7 +96,7 @@ async fn s101_requests_in_flight_end_according_to_their_kind() {
     let order = placed.await.unwrap().expect("a call that got in is answered").into_inner();
     assert_eq!(order.number, 7);
     for number in 1..20 {
-        let step = steps.message().await.expect("a stream that got in goes on");
+        let step = steps.message().await.expect("an admitted stream continues");
         assert_eq!(step.unwrap().number, number);
     }
     assert!(steps.message().await.unwrap().is_none(), "the stream ends");

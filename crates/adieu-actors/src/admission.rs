@@ -1,4 +1,4 @@
-//! Which messages are still accepted: by a system, and by each of its actors.
+//! Decides which messages are accepted: by a system, and by each of its actors.
 //!
 //! A drain closes admission in two steps. First only actors that are being drained may send, because
 //! the work that they have accepted may need other actors. When no actor has work left, admission

@@ -1,4 +1,4 @@
-//! What runs around each poll of an actor's code.
+//! The hook around each poll of an actor's code.
 
 use std::fmt;
 

@@ -64,7 +64,7 @@ fn sorted(Group { nodes, addresses }: Group) -> Group {
 // === impl Gathered ===
 
 impl Gathered {
-    /// Adds the children that only the node itself knows.
+    /// Adds the children that were neither registered with the system nor spawned through it.
     fn add_hidden(&mut self, parent: usize) {
         let node = &self.group.nodes[parent];
         // A node that panics is drained without its hidden children.

@@ -1,4 +1,5 @@
-//! Drains a tree of actors leaves first, by a deadline, on kameo, ractor or your own.
+//! Drains a tree of actors leaves first, by a deadline: actors of kameo, of ractor, or nodes of
+//! your own.
 //!
 //! ```
 //! use adieu_actors::{ActorSystem, Timeouts, kameo::actor};

@@ -10,8 +10,8 @@
 //!    - At the deadline and after it, each node with work is killed when its children have ended: a
 //!      child without work can still stop in order. A node that only waits for its children is not
 //!      killed, because it can stop as soon as they have ended.
-//!    - When half of the grace has passed, nodes that were asked to stop are killed, and nodes that
-//!      were killed at the deadline are killed a second time.
+//!    - When half of the grace has passed, nodes that were sent a stop message are killed, and
+//!      nodes that were killed at the deadline are killed a second time.
 //!    - When three quarters of the grace have passed, all nodes are killed, in any order.
 
 #[cfg(test)]
@@ -42,7 +42,7 @@ enum State {
     Waiting,
     /// Still settling at the deadline. It is killed when its children have ended.
     KillPending,
-    /// Has been asked to stop, or was killed at an escalation.
+    /// Was sent a stop message, or was killed at an escalation.
     Stopping,
     /// Was killed between two escalations, when its children had ended. It has until the last
     /// escalation for its stop hook.
@@ -203,7 +203,7 @@ impl Machine {
         }
     }
 
-    /// Notes that a node that was asked to stop after the deadline has work, so it is killed.
+    /// Notes that a node that was sent a stop message after the deadline has work, so it is killed.
     pub(crate) fn has_work(&mut self, id: Id) {
         if self.state(id) == State::Stopping && self.urgency != Urgency::None {
             self.set_state(id, State::Killed);

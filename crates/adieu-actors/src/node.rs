@@ -31,8 +31,7 @@ pub trait Node: Send + Sync + 'static {
     /// Returns the path of the node in the tree.
     fn path(&self) -> &NodePath;
 
-    /// Returns children that the system does not know. The system knows nodes that were registered
-    /// with it or spawned through it.
+    /// Returns the children that were neither registered with the system nor spawned through it.
     fn children(&self) -> Vec<Arc<dyn Node>> {
         Vec::new()
     }

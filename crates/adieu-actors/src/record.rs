@@ -35,7 +35,7 @@ pub(crate) trait HasRecord: Send + Sync {
 /// The data that adieu stores for each actor.
 //
 // In this order: the fields that are used when an idle actor is polled, stopped and reported come
-// first, next to each other. With very many actors, each cache line more is a cache miss more.
+// first, next to each other. With very many actors, each additional cache line costs a cache miss.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Record {
@@ -230,7 +230,8 @@ impl<N: HasRecord> EndGuard<N> {
 impl<N: HasRecord> Drop for EndGuard<N> {
     fn drop(&mut self) {
         let record = self.node.record();
-        self.node.count_left_behind(); // While the tree knows whether it is the guardian.
+        // Before the node is removed from the tree, which stores the guardian.
+        self.node.count_left_behind();
         // Remove it from the tree before its end is announced: code that awaits the end may reuse
         // the name. During a drain of the system the node stays, because the report names it.
         if record.system_admission.state.is_open()

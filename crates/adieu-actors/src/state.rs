@@ -73,7 +73,7 @@ pub enum SystemStage {
     Terminated,
 }
 
-/// What a spawn below an actor needs to know of it.
+/// The properties of a parent that a spawn below it checks.
 pub(crate) trait Parent {
     fn path(&self) -> &NodePath;
     fn may_have_children(&self) -> bool;

@@ -60,7 +60,7 @@ impl Tree {
         self.roster.get(path).is_some_and(|node| std::ptr::eq(node.path(), path))
     }
 
-    /// Returns whether another node than the owner of this path is at it. `path` must be the node's
+    /// Returns whether another node than the owner of this path has it. `path` must be the node's
     /// own value.
     #[cfg(any(feature = "kameo", feature = "ractor"))]
     pub(crate) fn is_taken_by_other(&self, path: &NodePath) -> bool {

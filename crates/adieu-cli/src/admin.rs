@@ -47,7 +47,7 @@ pub(crate) struct Connect {
 /// The result of polling a service.
 pub(crate) enum Poll {
     Answered(Box<Observed>),
-    /// No process listens there any longer.
+    /// No process listens there now.
     Gone,
     /// The service did not answer in time, or not as an admin port does.
     Silent(Failure),
@@ -165,7 +165,7 @@ impl Connect {
         let why = answer.error();
         let hint = match (why.as_str(), &self.token) {
             ("the token is wrong", _) => "; see --token and ADIEU_ADMIN_TOKEN",
-            // The error says what to do.
+            // The error contains the advice.
             (why, _) if why.starts_with("the Host header ") => "",
             (_, None) => "; pass --token, or set ADIEU_ADMIN_TOKEN",
             (_, Some(_)) => "; check for a proxy between this machine and the service",

@@ -88,14 +88,14 @@ async fn list(args: &List) -> Result<Printout, Failure> {
     if args.json {
         let json = serde_json::to_string_pretty(&page);
         let json = json.map_err(|error| Failure::unable(error.to_string()))?;
-        return Ok(Printout::well(json + "\n"));
+        return Ok(Printout::success(json + "\n"));
     }
     let policies = page["policies"].as_array().ok_or_else(|| {
         let target = args.connect.target();
         Failure::unable(format!("{target} shows policies that this version cannot read"))
     })?;
     if policies.is_empty() {
-        return Ok(Printout::well("no policies\n".to_owned()));
+        return Ok(Printout::success("no policies\n".to_owned()));
     }
     let width = policies.iter().filter_map(|policy| policy["name"].as_str()).map(str::len).max();
     let mut out = String::new();
@@ -105,7 +105,7 @@ async fn list(args: &List) -> Result<Printout, Failure> {
         // Writing to a string cannot fail.
         let _ = writeln!(out, "{name:width$}  {state}");
     }
-    Ok(Printout::well(out))
+    Ok(Printout::success(out))
 }
 
 /// `forced open for 9m 58s by ops; breaker closed; shared as checkout by 3 replicas`
@@ -146,14 +146,14 @@ async fn open(args: &Open) -> Result<Printout, Failure> {
     let path = format!("/resilience/open?policy={name}&millis={}&by={by}", time.as_millis());
     let done = connect.command(&path).await?;
     let line = format!("{policy} is open for {}, {}\n", short(*time), reach(&done));
-    Ok(Printout::well(line))
+    Ok(Printout::success(line))
 }
 
 async fn release(args: &Release) -> Result<Printout, Failure> {
     let Release { policy, connect, by } = args;
     let path = format!("/resilience/release?policy={}&by={}", encoded(policy), encoded(by));
     let done = connect.command(&path).await?;
-    Ok(Printout::well(format!("{policy} is released, {}\n", reach(&done))))
+    Ok(Printout::success(format!("{policy} is released, {}\n", reach(&done))))
 }
 
 /// Returns where the change is in effect: in all replicas, or in this process.

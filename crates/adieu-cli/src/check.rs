@@ -247,7 +247,7 @@ pub(crate) fn run(args: &Args) -> Result<Printout, Failure> {
         Answer::TooShort => exit_code::NO,
         Answer::Unknown => exit_code::INPUT,
         Answer::Fits if is_denied => exit_code::NO,
-        Answer::Fits => exit_code::WELL,
+        Answer::Fits => exit_code::SUCCESS,
     };
     Ok(Printout { text, code })
 }
@@ -261,7 +261,7 @@ fn without_manifest(needs: &Needs, grace: Option<Duration>) -> Workload {
         (None, KillAfter::Detect | _) => Grace::default_of(Supervisor::Unknown, Place::start()),
     };
     let seconds = grace.span.map(|span| span.as_secs());
-    // The process knows the grace period, too.
+    // The process gets the grace period, too.
     let stated = StatedTimes { grace: seconds, pre_stop: None };
     Workload { grace, stated, ..Workload::nameless() }
 }

@@ -50,7 +50,7 @@ struct Status {
     json: bool,
 }
 
-/// Follow a cluster until you press Ctrl-C, or the node that is asked has gone.
+/// Follow a cluster until you press Ctrl-C, or the queried node has gone.
 #[derive(clap::Args)]
 #[command(after_help = "\
 At a terminal it is redrawn in place; in a pipe there is a line for each change.")]
@@ -155,9 +155,9 @@ async fn status(args: &Status) -> Result<Printout, Failure> {
     if args.json {
         let json = serde_json::to_string_pretty(&clusters.raw);
         let json = json.map_err(|error| Failure::unable(error.to_string()))?;
-        return Ok(Printout::well(json + "\n"));
+        return Ok(Printout::success(json + "\n"));
     }
-    Ok(Printout::well(table::draw(&clusters)))
+    Ok(Printout::success(table::draw(&clusters)))
 }
 
 async fn watch(args: &Watch) -> Result<Printout, Failure> {
@@ -172,7 +172,7 @@ async fn watch(args: &Watch) -> Result<Printout, Failure> {
     let mut interrupted = std::pin::pin!(interrupted());
     loop {
         if !lines.is_empty() && !screen.show(&lines)? {
-            return Ok(Printout::well(String::new()));
+            return Ok(Printout::success(String::new()));
         }
         let next = async {
             tokio::time::sleep(IDLE_POLL).await;
@@ -220,14 +220,14 @@ async fn leave(args: &Leave) -> Result<Printout, Failure> {
     consent::ask(&question, change.yes)?;
     change.connect.command(&change.path("leave", &seen)).await?;
     let Some(wait) = wait else {
-        return Ok(Printout::well(format!("{node} leaves cluster {}\n", seen.cluster)));
+        return Ok(Printout::success(format!("{node} leaves cluster {}\n", seen.cluster)));
     };
     let left = left(change, &seen);
     tokio::select! {
         biased;
-        () = interrupted() => Err(Failure::interrupted(format!("{node} goes on leaving"))),
+        () = interrupted() => Err(Failure::interrupted(format!("{node} continues to leave"))),
         left = tokio::time::timeout(*wait, left) => match left {
-            Ok(Ok(())) => Ok(Printout::well(format!("{node} has left cluster {}\n", seen.cluster))),
+            Ok(Ok(())) => Ok(Printout::success(format!("{node} has left cluster {}\n", seen.cluster))),
             Ok(Err(failure)) => Err(failure),
             Err(_) => Err(Failure::no(format!(
                 "{node} has not left cluster {} within {}; see adieu cluster status {target}",
@@ -237,14 +237,14 @@ async fn leave(args: &Leave) -> Result<Printout, Failure> {
     }
 }
 
-/// Waits until a node has left, as far as the node that is asked can see.
+/// Waits until a node has left, as far as the queried node can see.
 async fn left(change: &Change, before: &Seen) -> Result<(), Failure> {
     let Seen { cluster, node: asked, .. } = before;
     let node = &change.node;
     let unseen = || {
         Failure::unable(format!(
-            "{node} was requested to leave cluster {cluster}, but {asked}, which was asked, is itself \
-             no longer in it; see adieu cluster status with the admin port of another node"
+            "{node} was requested to leave cluster {cluster}, but the queried node {asked} is \
+             itself no longer in it; see adieu cluster status with the admin port of another node"
         ))
     };
     loop {
@@ -278,7 +278,7 @@ async fn out(args: &Out) -> Result<Printout, Failure> {
     let question = format!("declare {node} of cluster {} dead? It stops at once.", seen.cluster);
     consent::ask(&question, change.yes)?;
     change.connect.command(&change.path("out", &seen)).await?;
-    Ok(Printout::well(format!("{node} of cluster {} is declared dead\n", seen.cluster)))
+    Ok(Printout::success(format!("{node} of cluster {} is declared dead\n", seen.cluster)))
 }
 
 async fn stop(args: &Stop) -> Result<Printout, Failure> {
@@ -289,7 +289,7 @@ async fn stop(args: &Stop) -> Result<Printout, Failure> {
     let question = format!("stop cluster {name}? All nodes shut down: {}.", nodes.join(", "));
     consent::ask(&question, *yes)?;
     connect.command(&format!("/cluster/stop?cluster={}", encoded(name))).await?;
-    Ok(Printout::well(format!("cluster {name} stops: {}\n", nodes.join(", "))))
+    Ok(Printout::success(format!("cluster {name} stops: {}\n", nodes.join(", "))))
 }
 
 /// Returns the cluster of this name, or the only one.
@@ -312,7 +312,7 @@ fn chosen(all: Clusters, name: Option<&str>, connect: &Connect) -> Result<Seen, 
     }
 }
 
-/// Returns the cluster, if the node that is asked still sees it.
+/// Returns the cluster, if the queried node still sees it.
 fn sighted(seen: Seen) -> Result<Seen, Failure> {
     if !seen.is_blind() {
         return Ok(seen);
@@ -337,7 +337,7 @@ impl Change {
         let known: Vec<_> = seen.nodes.iter().map(|it| it.node.as_str()).collect();
         let (node, cluster) = (&self.node, &seen.cluster);
         let known = match known.is_empty() {
-            true => "it has none: ask a node that has joined".to_owned(),
+            true => "it has none: query a node that has joined".to_owned(),
             false => format!("there are {}", known.join(", ")),
         };
         Err(Failure::no(format!("no node {node} in cluster {cluster}; {known}")))

@@ -21,5 +21,5 @@ pub(crate) fn run(args: &Args, mut command: clap::Command) -> Result<Printout, F
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, "adieu", &mut script);
     let script = String::from_utf8(script);
-    script.map(Printout::well).map_err(|error| Failure::unable(error.to_string()))
+    script.map(Printout::success).map_err(|error| Failure::unable(error.to_string()))
 }

@@ -201,7 +201,7 @@ async fn run_watched(
 fn code_of(is_interrupted: bool, is_well: bool) -> u8 {
     match (is_interrupted, is_well) {
         (true, _) => exit_code::INTERRUPTED,
-        (false, true) => exit_code::WELL,
+        (false, true) => exit_code::SUCCESS,
         (false, false) => exit_code::NO,
     }
 }

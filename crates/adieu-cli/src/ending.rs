@@ -5,7 +5,7 @@ use std::io::Write;
 /// The exit codes of the command. Part of the stable interface.
 pub(crate) mod exit_code {
     /// Success: the plan fits, nothing failed, the shutdown was clean.
-    pub(crate) const WELL: u8 = 0;
+    pub(crate) const SUCCESS: u8 = 0;
     /// The answer is no: the plan does not fit, something failed, the shutdown was not clean.
     pub(crate) const NO: u8 = 1;
     /// The input or the command line is wrong, or the input does not show the answer.
@@ -43,7 +43,7 @@ pub(crate) fn block_on(
 
 /// Writes a remark to stderr, where programs that read the output do not see it.
 pub(crate) fn note(message: &str) {
-    // Without a place for the remark, the output alone must do.
+    // If the remark cannot be written, the output alone is returned.
     let _ = writeln!(anstream::stderr(), "adieu: {}", crate::fit::harmless(message));
 }
 
@@ -51,8 +51,8 @@ pub(crate) fn note(message: &str) {
 
 impl Printout {
     /// Returns output with exit code 0.
-    pub(crate) fn well(text: String) -> Self {
-        Self { text, code: exit_code::WELL }
+    pub(crate) fn success(text: String) -> Self {
+        Self { text, code: exit_code::SUCCESS }
     }
 }
 

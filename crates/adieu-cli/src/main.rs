@@ -114,7 +114,7 @@ fn explain(answer: &clap::Error) -> u8 {
         return u8::try_from(answer.exit_code()).unwrap_or(exit_code::INPUT);
     }
     let printed = output::print(&answer.render().ansi().to_string());
-    printed.map_or_else(|failure| failure.report(), |()| exit_code::WELL)
+    printed.map_or_else(|failure| failure.report(), |()| exit_code::SUCCESS)
 }
 
 /// Runs the demo; on systems without signals, shows the default plan.

@@ -31,7 +31,7 @@ pub(crate) fn run(mut command: clap::Command, exit_codes: &str) -> Result<Printo
     let table = exit_codes.split_once('\n').map_or("", |(_, table)| table);
     page.extend(verbatim(table).render().as_bytes());
     let page = String::from_utf8(page);
-    page.map(Printout::well).map_err(|error| Failure::unable(error.to_string()))
+    page.map(Printout::success).map_err(|error| Failure::unable(error.to_string()))
 }
 
 /// Writes a section for each command below this one, and for the commands below those.

@@ -106,7 +106,7 @@ pub(crate) fn run(args: &Args) -> Result<Printout, Failure> {
         exec: &exec,
         config: Carried::read(args.about.config.as_deref())?,
     };
-    Ok(Printout::well(match args.target {
+    Ok(Printout::success(match args.target {
         Target::Kubernetes => kubernetes::write(&numbers),
         Target::Systemd => systemd::write(&numbers),
         Target::Compose => compose::write(&numbers),
@@ -167,11 +167,11 @@ fn workload(supervisor: Supervisor, grace: u64, pre_stop: u64, stated: Option<u6
 fn name(text: &str) -> Result<String, String> {
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let ends = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-    let well = text.len() <= 63
+    let is_valid = text.len() <= 63
         && text.chars().all(fits)
         && ends(text.chars().next())
         && ends(text.chars().last());
-    if well {
+    if is_valid {
         return Ok(text.into());
     }
     Err("use up to 63 lower-case letters, digits and dashes, such as orders-api".into())

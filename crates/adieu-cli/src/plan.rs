@@ -61,7 +61,7 @@ pub(crate) fn run(args: &Args) -> Result<Printout, Failure> {
         note(&format!("variables of this environment are applied: {}", names.join(", ")));
     }
     let view = PlanView::from(&plan);
-    Ok(Printout::well(match args.format {
+    Ok(Printout::success(match args.format {
         Format::Text => {
             let drain = drain(&config, &plan);
             text::draw(&view, plan.is_sequential(), drain.as_deref()) + &cluster_tasks(&config)

@@ -74,7 +74,7 @@ pub(crate) fn run(args: &Args) -> Result<Printout, Failure> {
         // One: the command line rejects zero.
         reports => reports.iter().map(|report| show(report, *format)).collect(),
     };
-    Ok(Printout::well(shown))
+    Ok(Printout::success(shown))
 }
 
 fn show(report: &adieu::Report, format: Format) -> String {

@@ -35,7 +35,7 @@ pub(crate) async fn run(args: &Args) -> Result<Printout, Failure> {
     let seen = args.connect.status().await?;
     if args.json {
         let json = serde_json::to_string_pretty(&seen.raw);
-        return Ok(Printout::well(
+        return Ok(Printout::success(
             json.map_err(|error| Failure::unable(error.to_string()))? + "\n",
         ));
     }
@@ -44,7 +44,7 @@ pub(crate) async fn run(args: &Args) -> Result<Printout, Failure> {
         text += "\n";
         text += &crate::report::chart(report);
     }
-    Ok(Printout::well(text))
+    Ok(Printout::success(text))
 }
 
 pub(crate) fn draw(seen: &Observed, target: &Target) -> String {

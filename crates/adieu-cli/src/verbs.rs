@@ -92,12 +92,12 @@ pub(crate) async fn cordon(args: &Cordon) -> Result<Printout, Failure> {
         Some(true) => ", and admits work until routers have moved away",
         Some(false) | None => "",
     };
-    Ok(Printout::well(format!("{target} is {}{still}\n", seen.readiness)))
+    Ok(Printout::success(format!("{target} is {}{still}\n", seen.readiness)))
 }
 
 pub(crate) async fn uncordon(args: &Uncordon) -> Result<Printout, Failure> {
     let seen = args.connect.change("/uncordon").await?;
-    Ok(Printout::well(format!("{} is {}\n", args.connect.target(), seen.readiness)))
+    Ok(Printout::success(format!("{} is {}\n", args.connect.target(), seen.readiness)))
 }
 
 pub(crate) async fn drain(args: &Drain) -> Result<Printout, Failure> {
@@ -167,7 +167,7 @@ async fn drain_with(
             Err(Failure::no(format!("{target} is not drained after {wait}: {left}; {back}")))
         }
         Some(Ok(Err(failure))) => Err(failure),
-        Some(Ok(Ok(()))) => Ok(Printout::well(format!("{target} is drained\n"))),
+        Some(Ok(Ok(()))) => Ok(Printout::success(format!("{target} is drained\n"))),
     }
 }
 
@@ -175,7 +175,7 @@ pub(crate) async fn stop(args: &Stop) -> Result<Printout, Failure> {
     let Stop { connect, yes, watch } = args;
     let seen = connect.status().await?;
     if seen.stage == Stage::Over {
-        return Ok(Printout::well(format!(
+        return Ok(Printout::success(format!(
             "the shutdown of {} is over already\n",
             connect.target()
         )));
@@ -189,10 +189,10 @@ pub(crate) async fn stop(args: &Stop) -> Result<Printout, Failure> {
     if !was_up {
         let line =
             format!("{} was shutting down already; its urgency is raised\n", connect.target());
-        return Ok(Printout::well(line));
+        return Ok(Printout::success(line));
     }
     let reason = seen.reason.map_or_else(String::new, |reason| format!(": {reason}"));
-    Ok(Printout::well(format!("{} is shutting down{}\n", connect.target(), harmless(&reason))))
+    Ok(Printout::success(format!("{} is shutting down{}\n", connect.target(), harmless(&reason))))
 }
 
 /// `stop orders (process 7 on pod-7) at http://127.0.0.1:8558? It is ready, 3 in flight.`

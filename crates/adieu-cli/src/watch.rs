@@ -15,7 +15,7 @@ use crate::{report, status};
 use changes::{Change, changes};
 
 /// How long to wait for the pending answer after the process has gone.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const LAST_RESPONSE_WAIT: Duration = Duration::from_secs(1);
 
 /// How many polls in a row may remain without an answer.
 const SILENCES: u32 = 3;
@@ -74,7 +74,7 @@ pub(crate) async fn follow(
     match end {
         End::Over(seen) => {
             let is_clean = seen.report.as_ref().is_some_and(|report| report.is_clean());
-            let code = if is_clean { exit_code::WELL } else { exit_code::NO };
+            let code = if is_clean { exit_code::SUCCESS } else { exit_code::NO };
             let text = match &seen.report {
                 Some(report) if !json => report::chart(report),
                 Some(_) => String::new(),
@@ -95,7 +95,7 @@ pub(crate) async fn follow(
             Err(Failure::interrupted(message))
         }
         End::Interrupted => Ok(Printout { text: String::new(), code: exit_code::INTERRUPTED }),
-        End::Unread => Ok(Printout::well(String::new())),
+        End::Unread => Ok(Printout::success(String::new())),
     }
 }
 
@@ -172,7 +172,7 @@ impl View<'_> {
                     }
                 }
                 Poll::Gone => {
-                    return match tokio::time::timeout(LAST_WORDS, &mut over).await {
+                    return match tokio::time::timeout(LAST_RESPONSE_WAIT, &mut over).await {
                         Ok(seen) => self.end(Box::new(seen)),
                         Err(_) => Ok(End::Vanished),
                     };

@@ -1,11 +1,12 @@
-//! Which node gets which shard. Pure and deterministic; shards that have an owner stay there unless
-//! [`rebalance`] is called.
+//! Chooses a node for each shard. Pure and deterministic; shards that have an owner stay there
+//! unless [`rebalance`] is called.
 //!
-//! Shards go to the node with the least load for its weight; among equals to the zone with the least
-//! load, and then by a hash of shard and node, so that a restart places them in the same
-//! way. While several builds are up, shards go to the build of the youngest node, so that in a
-//! deployment, or in its rollback, a shard moves once and not from one old node to the next. That ends
-//! where it would overload the few new nodes.
+//! Shards go to the node with the least load for its weight; among equals to the zone with the
+//! least load, and then by a hash of shard and node, so that a restart places them in the same way.
+//! While several builds are up, shards go to the build of the youngest node, so that in a
+//! deployment, or in its rollback, a shard moves once and not from one old node to the next. Once
+//! the new nodes have one and a half times their fair share, further shards go to nodes of the
+//! other builds.
 
 mod ranking;
 
@@ -253,8 +254,8 @@ impl<'v> Loads<'v> {
                 false => nodes.into_iter().filter(|at| !is_fresh(at)).collect(),
             }
         };
-        // In a deployment the new node may be ready for a moment only when the old one leaves. It
-        // goes on while any node of another build is there, also one that leaves.
+        // In a deployment, the new node may have been ready only for a moment when the old one
+        // leaves. A deployment lasts while a node of another build exists, also one that leaves.
         let is_deployment = (0..self.nodes.len()).any(|at| Some(&record(at).value.build) != build);
         let newest_build = if is_deployment { newest_build } else { settled(newest_build) };
         let all = settled(all);

@@ -254,7 +254,7 @@ impl Cluster {
         node.as_ref().map_or(Stage::Outside, |node| self.shared.stage_of(node).0)
     }
 
-    /// Returns what this node knows of the cluster.
+    /// Returns the status of the cluster, as this node sees it.
     #[must_use]
     pub fn status(&self) -> ClusterStatus {
         ClusterStatus::of(&self.shared)

@@ -214,8 +214,8 @@ impl Commits {
         )
     }
 
-    /// Notes that a node has died. Nothing belongs to it any longer. A successor of the same name
-    /// would need no note, so its record must be absent.
+    /// Notes that a node has died. It no longer owns anything. A successor of the same name would
+    /// need no note, so its record must be absent.
     pub(crate) fn dead(
         &self,
         leader: Revision,

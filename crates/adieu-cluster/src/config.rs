@@ -1,5 +1,5 @@
-//! What a configuration sets: the table `cluster`, and the keys of Akka, Akka.NET and Pekko that have
-//! a meaning here.
+//! Reads the settings of a cluster from a configuration: the table `cluster`, and the keys of Akka,
+//! Akka.NET and Pekko that have a meaning here.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use adieu_core::{Config, ConfigError, Short};
 use crate::address;
 use crate::records::NodeId;
 
-/// What a configuration sets. It overrides what the program sets.
+/// The settings in a configuration. They override those of the program.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Configured {
     pub(crate) ttl: Option<Duration>,
@@ -22,7 +22,7 @@ pub(crate) struct Configured {
     pub(crate) weight: Option<u32>,
 }
 
-/// How long a node joins that never gives up.
+/// The join deadline that stands for "never".
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// The shortest time to live, whatever the store allows.
@@ -84,7 +84,7 @@ const DOWNING: &str = "a node is gone when its session in the store ends: set cl
 const ROLES: &str = "a node gets the singletons that it declares: declare each where it may run";
 const GOSSIP: &str = "nodes share a table in the store, there is no gossip";
 
-/// Reads what the configuration sets.
+/// Reads the settings of the configuration.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! What this node has counted, for metrics; and what its singletons do, for the status.
+//! The counters of this node, for metrics, and the states of its singletons, for the status.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use crate::proposal::Purpose;
 use crate::records::RegionKind;
 use crate::store::Committed;
 
-/// What the instance of a singleton on this node does.
+/// The state of a singleton's instance on this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
@@ -91,7 +91,7 @@ impl Counters {
             rest.handoffs.insert(named.clone(), moved.took);
             *rest.moves.entry((named, moved.why)).or_default() += 1;
         }
-        // The first node of a shard is no news, and a new region has many shards.
+        // The first placement of a shard is not listed: a new region would fill the list.
         if moved.from.is_some() {
             rest.last_moves.truncate(LAST_MOVES - 1);
             rest.last_moves.push_front((now, moved));

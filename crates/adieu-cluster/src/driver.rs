@@ -1,4 +1,4 @@
-//! Carries out what the machine of a node decides: one task that keeps the session, watches the
+//! Carries out the decisions of a node's machine: one task that keeps the session, watches the
 //! table, commits, and starts and joins singletons.
 
 mod hosting;
@@ -38,7 +38,7 @@ const NOT_READ: &str = "cluster record not understood; retrying";
 const NOT_WATCHED: &str = "cluster changes lost; loading the table";
 const NOT_COMMITTED: &str = "commit not answered";
 
-/// How often a node that waits logs for what.
+/// The interval at which a waiting node logs the condition that it waits for.
 const LOG_WAIT: Duration = Duration::from_secs(5);
 
 type Pending<T> = Option<Pin<Box<dyn Future<Output = T> + Send>>>;
@@ -57,18 +57,18 @@ struct Driver {
     handoffs: Handoffs,
     hosting: Hosting,
     stage: Stage,
-    /// What this node is waiting for, and when that was last logged or began.
+    /// The condition that this node waits for, and when it was last logged or began.
     waits: Option<(String, Instant)>,
     /// The stage that readiness was last derived from.
     reported: Stage,
-    /// Fires when the shutdown begins, from when this node is not ready.
+    /// Fires when the shutdown begins. From then on this node is not ready.
     begun: CancellationToken,
     /// Why the shutdown is to run. Begun outside the machine's lock, because it calls the
     /// application.
     begins: Option<Reason>,
 }
 
-/// What happens next.
+/// The next event of the driver.
 enum Event {
     Kept(Instant, Result<SessionStanding, StoreError>),
     Loaded(Loaded),
@@ -139,7 +139,7 @@ impl Drop for Over {
     }
 }
 
-/// Opens a session, as often as it takes. Returns when the request was sent.
+/// Opens a session. Retries until it succeeds, the error is permanent, or the node is closed.
 async fn open(shared: &Shared) -> Option<(Session, Instant)> {
     let ttl = shared.settings.ttl;
     loop {
@@ -339,7 +339,8 @@ impl Driver {
         }
     }
 
-    /// Logs what a node that joins is waiting for, now and then. While the shutdown runs, that logs it.
+    /// Logs every 5 s the condition that a joining node waits for. During a shutdown, the shutdown
+    /// logs it.
     fn report_wait(&mut self) {
         let what = self.shared.progress.borrow().waiting_for.clone();
         let Some(what) = what else {
@@ -354,7 +355,7 @@ impl Driver {
             *since = now();
             let (cluster, node) = (Arc::clone(&self.shared.cluster), self.shared.id.clone());
             self.shared.log(move || {
-                tracing::info!(%cluster, %node, waiting_for = what, "cluster: still waiting");
+                tracing::info!(%cluster, %node, waiting_for = what, "still waiting");
             });
         }
     }
@@ -381,8 +382,8 @@ impl Driver {
         }
     }
 
-    /// Adds a loss to the report of the shutdown that runs: the tasks of its phases only see that there
-    /// is nothing left to do.
+    /// Adds a loss to the report of the shutdown that runs: the tasks of its phases cannot report
+    /// it, because they find nothing left to do.
     fn report_loss(&self, loss: Loss) {
         let lost = format!("lost its place while the shutdown ran: {loss}");
         let singletons = self.shared.progress.borrow().singletons.join(", ");
@@ -527,7 +528,7 @@ impl Driver {
         node.load_failed();
     }
 
-    /// Joins the singletons, and closes the session when nothing can act under it any longer.
+    /// Joins the singletons, and closes the session when nothing can act under it.
     ///
     /// A singleton that blocks its thread cannot be dropped. Its session is kept for as long as it
     /// runs, or until the process ends, so that no other node starts the next instance beside it.

@@ -60,7 +60,7 @@ struct Seen {
     changed: Revision,
     /// The last owner, with its incarnation and its epoch; `None` before the first.
     owner: Option<(NodeId, Revision, Revision)>,
-    /// Since when its owner is about to stop or is gone, or there is none, and why.
+    /// When the shard became unserved (its owner was about to stop, was gone or absent), and why.
     unserved: Option<(Instant, MoveReason)>,
 }
 
@@ -107,7 +107,7 @@ impl Handoffs {
     }
 }
 
-/// Returns what is known of a shard after a view.
+/// Returns the state of a shard after a view.
 fn after(
     before: Option<&Seen>,
     view: &View,
@@ -164,7 +164,7 @@ fn moved(
     })
 }
 
-/// Returns why an owner no longer serves a shard, by what has become of the owner.
+/// Returns why an owner no longer serves a shard, by the state of the owner.
 fn reason(view: &View, kind: RegionKind, owner: &NodeId, incarnation: Revision) -> MoveReason {
     match view.node(owner, incarnation) {
         Some(node) if node.value.drain >= drain_of(kind) => MoveReason::Left,

@@ -1,4 +1,5 @@
-//! How far the hand-off of the shards of regions is, in words; and what was killed for it.
+//! Describes the progress of the hand-off of regions, and records the entities that were killed for
+//! it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -46,8 +47,8 @@ impl Shared {
         line
     }
 
-    /// Returns how far the hand-over of regions is, and since when it runs, for the status: from when the
-    /// shutdown of this node has reached it until the node announces that it leaves.
+    /// Returns the progress of the hand-off of regions, and when it began, for the status. Present
+    /// from the beginning of the drain until the node announces that it leaves.
     pub(crate) fn hand_over_progress(&self, progress: &Progress) -> Option<(String, Duration)> {
         let begun = self.drain_times().regions?.begun;
         let is_next = match progress.stage? {
@@ -128,7 +129,8 @@ impl Shared {
         self.drain_times().killed.extend(lines);
     }
 
-    /// Logs what the entities of a region left, in one line, because a node may have 100,000 of them.
+    /// Logs the messages of a region's dropped entities in one line, because a node may have
+    /// 100,000 of them.
     pub(crate) fn report_dropped(&self, region: &Arc<str>, dropped: Vec<(u32, Vec<Killed>)>) {
         let dropped = dropped.into_iter().flat_map(|(number, killed)| {
             let shard = ShardId { region: Arc::clone(region), number };
@@ -149,7 +151,7 @@ impl Shared {
         self.log(move || {
             tracing::warn!(
                 %cluster, %region, entities, busy, asks_not_run = asks, tells_lost = tells, first,
-                "entities dropped, because this node may no longer act"
+                why = "this node may no longer act", "entities dropped"
             );
         });
     }

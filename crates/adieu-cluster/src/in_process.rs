@@ -71,8 +71,8 @@ impl InProcess {
         self.net.state().delay = delay.min(LONGEST);
     }
 
-    /// Cuts the links between two nodes. What was read and is not answered is lost; what was not read
-    /// returns to its sender.
+    /// Cuts the links between two nodes. Messages that were read and not answered are lost;
+    /// messages that were not read returns to its sender.
     pub fn cut(&self, one: &NodeId, other: &NodeId) {
         let mut state = self.net.state();
         for (from, to) in [(one, other), (other, one)] {
@@ -124,7 +124,7 @@ impl Net {
         self.state().delay
     }
 
-    /// Returns where a message arrives, if the other node can be reached.
+    /// Returns the receiver of a message, if the other node can be reached.
     fn reach(&self, from: &Peer, to: &Peer) -> Result<Arc<dyn Receiver>, String> {
         let receiver = {
             let state = self.state();
@@ -137,11 +137,11 @@ impl Net {
             receiver.ok_or_else(|| format!("{} cannot be reached: it is gone", to.id))?;
         match receiver.knows(from) {
             true => Ok(receiver),
-            false => Err(format!("{} does not know this node", to.id)),
+            false => Err(format!("this node is not in the view of {}", to.id)),
         }
     }
 
-    /// Returns what fires when the link breaks.
+    /// Returns a token that fires when the link breaks.
     fn watch(&self, from: &Peer, to: &Peer) -> CancellationToken {
         let broken = CancellationToken::new();
         let mut state = self.state();

@@ -1,4 +1,4 @@
-//! What a message to an entity is, and how it can end.
+//! A message to an entity, and its possible outcomes.
 
 use std::fmt;
 use std::panic::catch_unwind;
@@ -30,7 +30,7 @@ use crate::transport::{MessageId, Refusal, Reply};
 /// }
 /// ```
 pub trait Command: Serialize + DeserializeOwned + Send + 'static {
-    /// What an entity replies to an ask.
+    /// The reply of an entity to an ask.
     type Reply: Serialize + DeserializeOwned + Send + 'static;
 }
 

@@ -1,5 +1,5 @@
-//! Whether an operator can move a shard to a node, and the commit that requests it. Pure: the view
-//! comes in, a commit or a refusal goes out.
+//! Checks whether an operator can move a shard to a node, and builds the commit that requests it.
+//! Pure: the input is the view, the result is a commit or a refusal.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ pub enum MoveRefusal {
     NotUp {
         /// The node.
         node: NodeId,
-        /// How far it is.
+        /// Its state.
         state: NodeState,
     },
     /// The node is cordoned, not available, or shuts down.
@@ -55,7 +55,7 @@ pub enum MoveRefusal {
         node: NodeId,
         /// The region.
         region: Arc<str>,
-        /// What the node hosts.
+        /// The regions and singletons that the node hosts.
         hosts: Vec<String>,
     },
     /// No node owns the shard.

@@ -11,7 +11,7 @@ use crate::records::{NodeId, NodeState, ShardId};
 use crate::store::Revision;
 use crate::view::View;
 
-/// Since when each condition has held.
+/// For each condition, the instant since which it has held.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Observed {
     nodes: BTreeMap<NodeId, Node>,

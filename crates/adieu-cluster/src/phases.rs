@@ -102,8 +102,8 @@ impl Shared {
         waiting_for.strip_prefix(waiting::LEAVE).unwrap_or(waiting_for).to_owned()
     }
 
-    /// Describes what keeps the driver. An instance that has ended blocks nothing, even if this node
-    /// still owns its singleton.
+    /// Describes what the end of the driver waits for. An instance that has ended blocks nothing,
+    /// even if this node still owns its singleton.
     fn describe_close(&self) -> String {
         let instances = self.counters.instances();
         let runs = |state| matches!(state, InstanceState::Running | InstanceState::Stopping);
@@ -187,7 +187,7 @@ fn reserve(all: Duration) -> Duration {
     (all / 4).min(Duration::from_secs(1))
 }
 
-/// By when shards must be drained in a phase that has this time.
+/// Returns the deadlines of a drain in a phase with this time.
 fn drain_time(begun: Instant, all: Duration) -> DrainTime {
     let (nested_until, kill_at) = (begun + all / 2, begun + all.saturating_sub(reserve(all)));
     DrainTime { begun, nested_until, kill_at }

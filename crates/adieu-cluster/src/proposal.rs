@@ -1,4 +1,4 @@
-//! A change of the table that a machine wants, and its purpose.
+//! A change of the table that a machine proposes, and its purpose.
 
 use std::time::Instant;
 
@@ -27,7 +27,7 @@ pub(crate) enum Purpose {
     Beat,
 }
 
-/// A commit that a machine wants to be applied.
+/// A commit that a machine proposes.
 #[derive(Clone, Debug)]
 #[must_use = "a proposal changes nothing until it is committed"]
 pub(crate) struct Proposal {

@@ -1,9 +1,9 @@
 //! The records of a cluster: what nodes write about themselves and about shards, and under which
 //! keys.
 //!
-//! Values are small JSON texts. A field that a node does not know is ignored, so that builds of
-//! different age can share a cluster; a value that a node cannot read at all is an error that names
-//! its key.
+//! Values are small JSON texts. A field that a node's build does not define is ignored, so that
+//! builds of different age can share a cluster; a value that a node cannot read at all is an error
+//! that names its key.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,7 +19,7 @@ use crate::store::Revision;
 #[serde(transparent)]
 pub struct NodeId(Arc<str>);
 
-/// How far a node is.
+/// The state of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
@@ -28,7 +28,7 @@ pub enum NodeState {
     Joining,
     /// It is a member: it may own shards.
     Up,
-    /// It is going, and gives its shards to others.
+    /// It is leaving, and gives its shards to others.
     Leaving,
     /// The leader has acknowledged that it goes.
     Exiting,
@@ -42,7 +42,7 @@ pub(crate) struct NodeRecord {
     pub(crate) state: NodeState,
     /// Whether it takes shards: not while it is cordoned, unavailable or draining.
     pub(crate) ready: bool,
-    /// How far its drain is: not begun, of its regions, or also of its singletons.
+    /// The stage of its drain: not begun, of its regions, or also of its singletons.
     pub(crate) drain: Drain,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) address: Option<String>,
@@ -52,7 +52,7 @@ pub(crate) struct NodeRecord {
     pub(crate) weight: u32,
     /// The regions and singletons that it can host.
     pub(crate) hosts: Vec<Arc<str>>,
-    /// The oldest and the newest protocol that it speaks.
+    /// The oldest and the newest protocol that it supports.
     pub(crate) protocol: (u32, u32),
 }
 
@@ -73,15 +73,15 @@ pub(crate) struct ShardId {
     pub(crate) number: u32,
 }
 
-/// Which node owns a shard.
+/// The owner of a shard.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "kebab-case")]
 pub(crate) enum ShardRecord {
     /// No node does.
     Free,
-    /// One does.
+    /// A node owns it.
     Owned(Ownership),
-    /// One does, and the leader wants it to hand the shard to another.
+    /// A node owns it, and the leader has requested that it hand the shard over.
     Moving {
         #[serde(flatten)]
         ownership: Ownership,
@@ -118,7 +118,7 @@ pub enum Departure {
     Down,
 }
 
-/// Which node leads.
+/// The leader.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LeaderRecord {
     pub(crate) node: NodeId,
@@ -210,7 +210,7 @@ impl Keys {
         text.into()
     }
 
-    /// Reads a key; `None` if it is of a kind that this build does not know.
+    /// Reads a key; `None` if it is of a kind that this build does not define.
     pub(crate) fn parse(&self, key: &str) -> Option<Key> {
         let name = key.strip_prefix(&*self.prefix)?;
         match name.split_once('/') {
@@ -328,7 +328,7 @@ impl ShardRecord {
         }
     }
 
-    /// Returns whether the leader wants the shard to be handed to another node.
+    /// Returns whether the leader has requested that the shard be handed over.
     pub(crate) fn is_moving(&self) -> bool {
         matches!(self, Self::Moving { .. })
     }

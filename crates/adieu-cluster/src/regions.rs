@@ -1,4 +1,4 @@
-//! The regions of this node: the user's handle, and what the driver does with all of them.
+//! The regions of this node: the user's handle, and the operations of the driver on all of them.
 
 mod ask;
 mod enter;

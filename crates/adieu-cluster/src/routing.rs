@@ -29,7 +29,7 @@
 //! | 503 with `adieu-refused` and `Retry-After` | No handler has seen it: its shard was moving, its owner was unreachable, or a limit was reached, until its time was over. |
 //! | 502 | It may have been handled: the owner died, or the handler was stopped. It is not repeated. If it was handled and its response could not be forwarded, the text of the response states that. |
 //! | 504 | It may have been handled: its time was over before the response. |
-//! | 413, 431, 408, 501 | No handler has seen it: it cannot be forwarded, because its body or head is too long, its client sends too slowly, or it wants to upgrade its connection. |
+//! | 413, 431, 408, 501 | No handler has seen it: it cannot be forwarded, because its body or head is too long, its client sends too slowly, or it upgrades its connection. |
 //!
 //! # Forwarded requests
 //!

@@ -19,7 +19,7 @@ pub(crate) enum Rule {
     EmptyBeforeHandOver,
 }
 
-/// Which rules hold: all of them, except in tests.
+/// The rules that are in force: all of them, except in tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Rules {
     #[cfg(test)]

@@ -54,7 +54,7 @@ pub(crate) struct Shared {
     pub(crate) node: Mutex<Option<Node>>,
     pub(crate) standing: OnceLock<Arc<Standing>>,
     pub(crate) progress: watch::Sender<Progress>,
-    /// How far this node is to go.
+    /// The goal of this node.
     pub(crate) goal: watch::Sender<Goal>,
     /// Singletons that have not ended are dropped.
     pub(crate) kill: CancellationToken,
@@ -64,14 +64,14 @@ pub(crate) struct Shared {
     pub(crate) tasks: TaskTracker,
 }
 
-/// How far this node is, for tasks that wait.
+/// The stage of this node, for tasks that wait.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Progress {
     /// `None` before the node has begun to join.
     pub(crate) stage: Option<Stage>,
-    /// Since when it is in this stage.
+    /// The beginning of this stage.
     pub(crate) since: Option<Instant>,
-    /// What it needs to reach the next stage.
+    /// The condition for the next stage.
     pub(crate) waiting_for: Option<String>,
     pub(crate) drain: Drain,
     /// The shards of regions and the singletons that this node owns.
@@ -84,7 +84,7 @@ pub(crate) struct Progress {
     pub(crate) is_over: bool,
 }
 
-/// By when the shards of this node must be drained, since its shutdown has reached them.
+/// The deadlines of the shards of this node, once its shutdown has reached them.
 #[derive(Debug, Default)]
 pub(crate) struct DrainTimes {
     pub(crate) regions: Option<DrainTime>,
@@ -95,11 +95,11 @@ pub(crate) struct DrainTimes {
     pub(crate) killed: Vec<String>,
 }
 
-/// By when a shard must be drained.
+/// The deadlines of the drain of a shard.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DrainTime {
     pub(crate) begun: Instant,
-    /// Until when it admits messages that entities send.
+    /// The instant until which it admits messages that entities send.
     pub(crate) nested_until: Instant,
     /// When its entities are killed.
     pub(crate) kill_at: Instant,

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::time::{Duration, Instant, now};
 
-/// Until when this node may act. After that, it never may act again.
+/// The instant until which this node may act. After that it never acts again.
 #[derive(Debug)]
 pub(crate) struct Standing {
     origin: Instant,

@@ -1,4 +1,4 @@
-//! The state of a cluster as a node knows it, as a value.
+//! The state of a cluster as one node sees it, as a value.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +15,7 @@ use crate::records::{Departure, Mode, NodeId, NodeState, RegionKind, ShardRecord
 use crate::shared::Shared;
 use crate::time::now;
 
-/// The state of a cluster as a node knows it. It may be older than the table by the delay of the
+/// The state of a cluster as one node sees it. It may be older than the table by the delay of the
 /// watch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
@@ -26,11 +26,11 @@ pub struct ClusterStatus {
     pub node: NodeId,
     /// The stage of this node; `outside` before it has joined.
     pub stage: String,
-    /// Which node leads.
+    /// The leader.
     pub leader: Option<NodeId>,
     /// Why this node has lost its place, if it has.
     pub loss: Option<String>,
-    /// What this node is waiting for, if it joins or leaves.
+    /// The condition that this node waits for, if it joins or leaves.
     pub waiting_for: Option<Waiting>,
     /// How long this node may act if it cannot keep its session again.
     #[serde(serialize_with = "millis", rename = "session_left_ms")]
@@ -66,12 +66,12 @@ pub struct LastMove {
     pub name: Arc<str>,
     /// The number of the shard; 0 for a singleton.
     pub shard: u32,
-    /// The owner before; none if there was none, or this node does not know it.
+    /// The owner before; none if there was none, or this node has not seen it.
     pub from: Option<NodeId>,
     /// The node that has received it.
     pub to: NodeId,
-    /// From when this node saw that the owner was about to hand the shard over, had vanished, or that
-    /// there was none, until the next node owned it.
+    /// How long the move took: from the instant at which this node saw that the owner was about to
+    /// hand the shard over, had vanished or was absent, until the next node owned the shard.
     #[serde(serialize_with = "millis", rename = "took_ms")]
     pub took: Duration,
     /// Why it moved.
@@ -141,13 +141,13 @@ pub struct MoveStatus {
     pub to: NodeId,
 }
 
-/// What a node is waiting for, and for how long it has been.
+/// The condition that a node waits for, and since when.
 ///
 /// Displayed, it reads `leave: waiting for acknowledgement by shop-2, 1.2s`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Waiting {
-    /// What it is waiting for.
+    /// The condition.
     pub what: String,
     /// How long it has been in this stage.
     #[serde(serialize_with = "millis", rename = "for_ms")]
@@ -160,7 +160,7 @@ pub struct Waiting {
 pub struct NodeStatus {
     /// Its name.
     pub node: NodeId,
-    /// How far it is.
+    /// Its state.
     pub state: NodeState,
     /// Whether it takes shards.
     pub ready: bool,
@@ -209,15 +209,15 @@ pub struct SingletonStatus {
     pub owner: Option<NodeId>,
     /// The fence of its current instance.
     pub fence: Option<u64>,
-    /// Where it is on its way from node to node.
+    /// Its state between two nodes.
     pub state: SingletonState,
     /// The node that is to receive it.
     pub moves_to: Option<NodeId>,
-    /// What its instance does. Known only of the instances on this node.
+    /// The state of its instance. Present only for instances on this node.
     pub instance: Option<InstanceState>,
 }
 
-/// Where a singleton is on its way from node to node.
+/// The state of a singleton between two nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
@@ -422,7 +422,7 @@ fn millis<S: Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error> 
     to.serialize_f64(duration.as_micros() as f64 / 1e3)
 }
 
-#[expect(clippy::ref_option, reason = "serde wants this signature")]
+#[expect(clippy::ref_option, reason = "serde requires this signature")]
 fn optional_millis<S: Serializer>(duration: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
     match duration {
         Some(duration) => millis(duration, to),

@@ -2,7 +2,7 @@
 //!
 //! A backend implements [`Store`], whose documentation states what every backend promises.
 //!
-//! | store | feature | for | what to know |
+//! | store | feature | for | properties |
 //! |---|---|---|---|
 //! | [`Memory`] | | one process, and tests | on tokio's clock; faults on request |
 //! | [`Files`] | | several processes on one machine | nothing to install; survives crashes and reboots |
@@ -11,7 +11,7 @@
 //!
 //! # Why not Redis or Kubernetes objects
 //!
-//! A store must never forget a commit that it has answered, and must compare several records in one
+//! A store must never lose a commit that it has answered, and must compare several records in one
 //! commit.
 //!
 //! - Redis replicates asynchronously. A replica that takes over may not have the last commits, so
@@ -62,7 +62,7 @@ pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Sen
 /// 1. Commits are applied one after another. Each has a higher [`Revision`] than all before, also
 ///    after restarts of the store.
 /// 2. A commit is applied as a whole or not at all, and only if all its comparisons hold at that
-///    instant. A commit that was answered with [`Committed::Done`] is never forgotten.
+///    instant. A commit that was answered with [`Committed::Done`] is never lost.
 /// 3. A record that was created under a session is deleted when the session ends, with all other
 ///    records of the session in one revision. Replacing a record does not change its session.
 /// 4. A session that is not kept ends `ttl` after it was opened or last kept, by the store's clock,

@@ -1,5 +1,5 @@
-//! How one message travels from the node that sends it to the node that owns its shard, whatever
-//! carries it.
+//! Carries one message from the node that sends it to the node that owns its shard, over any
+//! medium.
 //!
 //! # What a transport promises
 //!
@@ -47,7 +47,7 @@ pub(crate) struct MessageId {
 #[derive(Clone, Debug)]
 pub(crate) struct Envelope {
     pub(crate) shard: ShardId,
-    /// The epoch under which the sender knows the owner. The owner admits the message only if the
+    /// The epoch of the owner that the sender has seen. The owner admits the message only if the
     /// shard is open under exactly this epoch.
     pub(crate) epoch: Revision,
     pub(crate) entity: Arc<str>,
@@ -64,7 +64,7 @@ pub(crate) struct Envelope {
     pub(crate) payload: Bytes,
 }
 
-/// What became of an envelope.
+/// An event of an envelope.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// The owner has accepted it.
@@ -93,8 +93,8 @@ pub(crate) enum Reply {
 /// Why a node does not accept a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The shard is being handed over, or is owned elsewhere. If the node knows a newer grant, its
-    /// owner and epoch. The sender keeps the message until there is a newer grant.
+    /// The shard is being handed over, or is owned elsewhere. If the node has seen a newer grant,
+    /// its owner and epoch. The sender keeps the message until there is a newer grant.
     Moving { newer: Option<(Peer, Revision)> },
     /// The shard is being handed over, and little time remains. Only a nested message is refused
     /// with this. It is final, because the handler that waits for it delays the hand-off.
@@ -114,7 +114,7 @@ pub(crate) enum Refusal {
 pub(crate) struct FailingLink {
     pub(crate) peer: Peer,
     pub(crate) address: Arc<str>,
-    /// Since when every attempt has failed.
+    /// The instant since which every attempt has failed.
     pub(crate) since: Instant,
     /// Why the last attempt failed.
     pub(crate) why: String,
@@ -166,14 +166,14 @@ pub(crate) trait Carrier: Transport {
     /// Starts to accept and send, as this incarnation of this node.
     fn start(&self, me: &Peer, runtime: &tokio::runtime::Handle, receiver: Arc<dyn Receiver>);
 
-    /// Returns the same object, as what sends.
+    /// Returns the same object as a transport.
     fn into_transport(self: Arc<Self>) -> Arc<dyn Transport>;
 }
 
 /// Accepts envelopes of other nodes. Called by the transport; must not block.
 pub(crate) trait Receiver: Send + Sync + 'static {
-    /// Returns whether this incarnation of a node is in the table, as far as this node has seen. A
-    /// node that is not cannot speak.
+    /// Returns whether this incarnation of a node is in the table, as far as this node has seen.
+    /// Envelopes of other nodes are not read.
     fn knows(&self, peer: &Peer) -> bool;
 
     /// Decides about an envelope, now or later.

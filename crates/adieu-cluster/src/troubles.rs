@@ -1,5 +1,4 @@
-//! What does not succeed: the requests to the store that fail at present, and what the report of the
-//! shutdown must name.
+//! The requests to the store that fail at present, and the findings for the report of the shutdown.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -137,7 +137,7 @@ impl View {
         config.map_or(RegionKind::Region, |region| region.kind)
     }
 
-    /// Returns whether the owner's record is there: the node lives, as far as the table knows.
+    /// Returns whether the table has the record of the owner's incarnation.
     pub(crate) fn is_alive(&self, ownership: &Ownership) -> bool {
         self.node(&ownership.owner, ownership.incarnation).is_some()
     }

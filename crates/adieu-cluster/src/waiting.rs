@@ -1,4 +1,4 @@
-//! What a node needs to reach its next stage, in words.
+//! Describes the condition that a node waits for.
 
 use crate::member::Stage;
 use crate::node::Node;

@@ -1,7 +1,8 @@
 //! A simulated cluster: the machines of several nodes, the table of the memory store, a network and
 //! processes that fail. One thread, one seed, no waiting; the same seed is the same run.
 //!
-//! `ADIEU_WORLD_SEEDS=100000 cargo test --release -p adieu-cluster world` tries that many seeds.
+//! `ADIEU_WORLD_SEEDS=100000 cargo test --release -p adieu-cluster --lib s600` runs that many
+//! seeds.
 
 #![expect(
     clippy::wildcard_enum_match_arm,

@@ -1,5 +1,5 @@
 //! Ends background loops and joins them: in the shutdown that owns them, or earlier when start-up
-//! fails. This module does not know what a loop does.
+//! fails. This module is independent of the work of a loop.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -16,8 +16,8 @@ use crate::time::{Duration, now};
 /// The part of a loop's time that is reserved for returning interrupted work and for leaving.
 const TO_CLEAR_UP: Duration = Duration::from_secs(1);
 
-/// Ends a loop, and knows whether the loop has ended. Dropping the handle aborts the loop, so no
-/// loop outlives its shutdown.
+/// The handle of a loop: ends it, and reports whether it has ended. Dropping the handle aborts the
+/// loop, so no loop outlives its shutdown.
 pub(crate) struct LoopHandle {
     pub(crate) gate: Gate,
     pub(crate) last_call: CancellationToken,

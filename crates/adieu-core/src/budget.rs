@@ -223,11 +223,11 @@ fn before(instant: Instant, span: Duration) -> Instant {
 // === impl BudgetCheck ===
 
 impl BudgetCheck {
-    /// Compares a plan with a platform that kills the process `kill_after` its signal, or never if
-    /// that is `None`. `takes` returns the maximum time of a phase, or `None` if the phase does not
-    /// count.
+    /// Compares a plan with a platform that kills the process `kill_after` after its signal, or
+    /// never if that is `None`. `takes` returns the maximum time of a phase, or `None` if the phase
+    /// does not count.
     ///
-    /// For tools that know the numbers and run no shutdown. A process uses
+    /// For tools that have the numbers and run no shutdown. A process uses
     /// [`Shutdown::check_budget`](crate::Shutdown::check_budget).
     #[must_use]
     pub fn of(

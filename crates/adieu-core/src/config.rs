@@ -361,7 +361,7 @@ impl Config {
                 });
                 under(phase, key)
             }
-            PlanError::ZeroTimeout { phase } | PlanError::EndlessTimeout { phase } => {
+            PlanError::ZeroTimeout { phase } | PlanError::TimeoutTooLong { phase } => {
                 under(phase, ".timeout")
             }
             PlanError::Misspelt { phase, .. } | PlanError::DuplicatePhase { phase } => {

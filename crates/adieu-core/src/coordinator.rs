@@ -388,7 +388,7 @@ impl Shutdown {
         self.shared.progress.report()
     }
 
-    /// Returns what the shutdown is doing now. Can be called from any thread.
+    /// Returns the current state of the shutdown. Can be called from any thread.
     #[must_use]
     pub fn status(&self) -> Status {
         self.shared.status()

@@ -8,7 +8,7 @@ use crate::report::Finding;
 use crate::runner::{self, conclude};
 use crate::shield::shielded;
 use crate::task::TaskResult;
-use crate::watchdog::LAST_WORDS;
+use crate::watchdog::FINAL_LINE_WAIT;
 
 /// The exit code of a process whose `main` unwinds.
 const PANICKED: u8 = 101;
@@ -143,7 +143,7 @@ impl Drop for ExitGuard {
             if shutdown.shared().runs_on_exit() {
                 let report = shutdown.shared().run_blocking(Reason::ProcessExit);
                 conclude(&shutdown, None, report.as_ref());
-                let _ = shutdown.shared().journal().flush(LAST_WORDS);
+                let _ = shutdown.shared().journal().flush(FINAL_LINE_WAIT);
                 shutdown.shared().process().limit_exit();
                 shutdown.shared().keep_for_exit();
             }

@@ -95,12 +95,12 @@ impl Gate {
         if inner.counters.enter(ThreadIndex::current()) {
             return Ok(Pass::admitted(inner, class));
         }
-        self.ride(class)
+        self.enter_inside(class)
     }
 
     /// Admits work that runs in the scope of a pass of this gate, and refuses all other work.
     #[cold]
-    fn ride(&self, class: DrainClass) -> Result<Pass, Draining> {
+    fn enter_inside(&self, class: DrainClass) -> Result<Pass, Draining> {
         // `enter` may have counted this work for an instant, and a waiter may have seen it.
         self.inner.wake();
         if !current_gate::is_inside(self.inner) {
@@ -304,8 +304,8 @@ impl Gate {
 
     /// Adds a source of names for work without labels, for as long as `names` lives.
     ///
-    /// For servers, which know the request of each connection. A label would cost something for every
-    /// request; a list of connections costs something only when it is requested.
+    /// For servers, which have the request of each connection. A label would cost something for
+    /// every request; a list of connections costs something only when it is requested.
     pub fn add_names(&self, names: Weak<dyn ListInFlight>) {
         self.inner.add_names(names);
     }

@@ -175,13 +175,13 @@ impl Journal {
         }
     }
 
-    /// Asks the application for a description, and waits up to 100 ms for the answer.
+    /// Requests a description of the application, and waits up to 100 ms for the answer.
     pub(crate) fn describe_now(&self, detail: &Arc<Detail>) -> String {
         self.describers.submit(Arc::clone(detail));
         detail.wait(ANSWER)
     }
 
-    /// Asks the application for descriptions, and waits up to 100 ms for all answers together.
+    /// Requests descriptions of the application, and waits up to 100 ms for all answers together.
     pub(crate) fn describe_all<'a>(&self, details: impl Iterator<Item = &'a Arc<Detail>> + Clone) {
         details.clone().for_each(|detail| self.describers.submit(Arc::clone(detail)));
         let end = real_now() + ANSWER;

@@ -1,7 +1,8 @@
 //! The graph of phases.
 //!
-//! A [`PlanBuilder`] checks every change when it is made; a rejected change has no effect. A [`Plan`]
-//! is acyclic. It knows the order of its phases, their dependencies, and its critical path.
+//! A [`PlanBuilder`] checks every change when it is made; a rejected change has no effect. A
+//! [`Plan`] is acyclic. It contains the order of its phases, their dependencies, and its critical
+//! path.
 
 mod builder;
 mod critical_path;
@@ -66,7 +67,7 @@ pub struct PlannedPhase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct PhaseId(pub(crate) usize);
 
-/// Which part of the time before the deadline a phase may spend. Earlier ranks may spend less.
+/// The part of the time before the deadline that a phase may spend. Earlier ranks may spend less.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rank {
     /// May not spend the reserve, and is cut or skipped when there is little time.

@@ -1,4 +1,5 @@
-//! Recognises the platform that stops the process, and knows how long it waits before it kills.
+//! Recognises the platform that stops the process, and determines how long it waits before it
+//! kills.
 
 mod unit;
 
@@ -7,7 +8,7 @@ use std::time::Duration;
 
 pub(crate) use unit::Unit;
 
-/// Where the process runs, as far as its environment shows.
+/// The platform of the process, as far as its environment shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Platform {

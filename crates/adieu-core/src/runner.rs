@@ -22,7 +22,7 @@ use crate::sync::lock;
 use crate::systemd;
 use crate::task::{Ended, TaskResult, catch, chain, end_of};
 use crate::time::{Short, real_now};
-use crate::watchdog::last_words;
+use crate::watchdog::write_final_line;
 
 /// How long the body may continue after the shutdown is over. Short, because many bodies never end:
 /// each exit of such a program would last as long as the time that the platform allows.
@@ -127,7 +127,7 @@ impl Runner {
             Err(error) => {
                 // Bounded: a stderr that blocks must not keep the process from ending.
                 let text = format!("failed to start: {}", chain(&*error));
-                last_words(move || text);
+                write_final_line(move || text);
                 ExitCode::FAILED.into()
             }
         }
@@ -176,7 +176,7 @@ impl Default for Runner {
     }
 }
 
-/// How far the main thread has come in exiting.
+/// The stage of the exit that the main thread has reached.
 #[derive(Default)]
 struct ExitProgress {
     /// The exit code. Known when the body has ended and was dropped.

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::outcome::Outcome;
 use crate::time::{Short, millis};
 
-/// How far the shutdown has come, in order.
+/// The stages of a shutdown, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
@@ -25,7 +25,7 @@ pub enum Stage {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Status {
-    /// How far the shutdown has come.
+    /// The stage that the shutdown has reached.
     pub stage: Stage,
     /// The reason of the shutdown, if it has begun.
     pub reason: Option<String>,

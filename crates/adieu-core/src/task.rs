@@ -45,7 +45,7 @@ pub struct TaskSpec {
     pub(crate) runs_on: RunsOn,
 }
 
-/// Which runtime an async task runs on.
+/// The runtime of an async task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RunsOn {
     /// The application's.
@@ -116,7 +116,7 @@ pub struct TaskInfo {
     pub timeout: Option<Duration>,
     /// Whether it runs on a thread of its own.
     pub blocking: bool,
-    /// Where in the source it was added, as `file:line`.
+    /// The line of the source that added it, as `file:line`.
     pub added_at: String,
 }
 
@@ -150,7 +150,7 @@ pub enum AddTaskError {
     #[error(
         "failed to add task {task} to phase {phase}: the timeout is longer than the maximum (one year)"
     )]
-    EndlessTimeout {
+    TimeoutTooLong {
         /// The task in question.
         task: Arc<str>,
         /// The phase it was for.

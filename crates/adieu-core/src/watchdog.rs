@@ -12,7 +12,7 @@ use crate::sync::lock;
 use crate::time::{Duration, Instant, real_now};
 
 /// How long the last message before the exit may take.
-pub(crate) const LAST_WORDS: Duration = Duration::from_millis(250);
+pub(crate) const FINAL_LINE_WAIT: Duration = Duration::from_millis(250);
 
 /// Ends the process at a deadline, unless it is disarmed.
 ///
@@ -38,7 +38,7 @@ struct WatchState {
     is_dropped: bool,
 }
 
-/// What the watchdog does at the deadline if the outcome is not known.
+/// The actions of the watchdog at the deadline if the outcome is not known.
 pub(crate) trait AtDeadline: Send + 'static {
     /// Decides that the process ends with `code`. Fails with another code if that was decided before.
     fn decide(&self, code: u8) -> Result<(), u8>;
@@ -75,8 +75,8 @@ impl Watchdog {
     }
 
     /// Starts the thread, once. At the deadline it concludes, writes what the process waits for to
-    /// stderr, and ends the process with `code`, unless the function of [`Watchdog::leave_by`] knows the
-    /// outcome.
+    /// stderr, and ends the process with `code`, unless the function of [`Watchdog::leave_by`]
+    /// returns the outcome.
     pub(crate) fn start(
         &self,
         code: u8,
@@ -170,7 +170,7 @@ impl Monitor {
                 Err(decided) => (decided, None),
             },
         };
-        last_words(move || {
+        write_final_line(move || {
             let hung = hung.unwrap_or_else(|| at_deadline.waiting_for());
             let fields = [("exit_code", &*code.to_string()), ("waiting_for", &hung)];
             event_line("deadline passed", &fields)
@@ -202,7 +202,7 @@ impl Monitor {
 }
 
 /// Writes a line to stderr, and waits for that 250 ms at most.
-pub(crate) fn last_words(line: impl FnOnce() -> String + Send + 'static) {
+pub(crate) fn write_final_line(line: impl FnOnce() -> String + Send + 'static) {
     wait_briefly(move || write_line(&line()));
 }
 
@@ -214,6 +214,6 @@ fn wait_briefly(f: impl FnOnce() + Send + 'static) {
         let _ = done.send(());
     });
     if thread.is_ok() {
-        let _ = ended.recv_timeout(LAST_WORDS);
+        let _ = ended.recv_timeout(FINAL_LINE_WAIT);
     }
 }

@@ -1,4 +1,4 @@
-//! Leadership: one replica at a time leads, until it is asked to stop or loses its lease.
+//! Leadership: one replica at a time leads, until it is signalled to stop or loses its lease.
 
 mod campaign;
 

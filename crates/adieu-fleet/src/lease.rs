@@ -103,7 +103,7 @@ pub(crate) struct Shared {
     pub(crate) claim: Claim,
     terms: Terms,
     origin: Instant,
-    /// Until when the lease is valid, in nanoseconds since `origin`. It only grows.
+    /// The end of the lease, in nanoseconds since `origin`. It only grows.
     valid: AtomicU64,
     lost: CancellationToken,
     loss: OnceLock<LossCause>,

@@ -76,9 +76,9 @@ pub trait LockBackend: Send + Sync + 'static {
     /// Returns the marker that was last written under this name.
     fn marker<'a>(&'a self, key: &'a Key, name: &'a str) -> Reply<'a, Option<Marker>>;
 
-    /// Waits until this process knows, without a request, that a claim no longer holds, for example
-    /// because the session that it belongs to has ended. Backends that cannot know this wait for
-    /// ever, which is the default.
+    /// Waits until this process can detect, without a request, that a claim no longer holds, for
+    /// example because the session that it belongs to has ended. Backends that cannot detect this
+    /// wait for ever, which is the default.
     fn ended<'a>(&'a self, claim: &'a Claim) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
         let _ = claim;
         Box::pin(std::future::pending())

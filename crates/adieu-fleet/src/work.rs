@@ -47,8 +47,7 @@ impl Work {
     }
 
     /// Returns the owner under which the lock is acquired for this work. The backend stores it with
-    /// the grant in one step, so a replica that is refused knows immediately what the holder is
-    /// doing.
+    /// the grant in one step, so a replica that is refused sees at once what the holder is doing.
     pub(crate) fn owner(&self, owner: &Owner) -> Owner {
         match self {
             Self::OfKey => owner.clone(),

@@ -4,8 +4,8 @@
 //! connection must not hold the drain open. It is held until the body has ended, failed or been
 //! dropped, and for as long as an upgraded connection lives.
 //!
-//! The server's connections and [`GateLayer`](crate::GateLayer) share this code. They differ in what
-//! they know about a request; [`Origin`] is that difference.
+//! The server's connections and [`GateLayer`](crate::GateLayer) share this code. They differ in
+//! which facts about a request they have; [`Origin`] is that difference.
 
 mod body;
 mod future;
@@ -46,7 +46,7 @@ pub(crate) struct RefusalBody {
     pub(crate) bytes: Bytes,
 }
 
-/// Where an admitted request came from: a connection of [`serve`](crate::serve()), or a layer.
+/// The origin of an admitted request: a connection of [`serve`](crate::serve()), or a layer.
 pub(crate) trait Origin {
     /// Returns the settings under which the request was admitted.
     fn admission(&self) -> &Admission;
@@ -97,7 +97,7 @@ pub(crate) trait Origin {
 #[derive(Debug)]
 pub(crate) struct Admitted<O> {
     // Dropped before the pass: a request that has left the gate must not count as stalled, or the
-    // server could believe that all remaining requests are.
+    // server would conclude that all remaining requests are.
     origin: O,
     /// `None` for gRPC health checks, which need no pass.
     pass: Option<Pass>,

@@ -1,7 +1,8 @@
 //! The state of one connection.
 //!
-//! [`drive`] serves the connection to its end, [`Io`](io::Io) moves its bytes, [`Requests`] knows its
-//! open requests, and [`Delivery`] knows how much of its responses the client has acknowledged.
+//! [`drive`] serves the connection to its end, [`Io`](io::Io) moves its bytes, [`Requests`] tracks
+//! its open requests, and [`Delivery`] tracks how much of its responses the client has
+//! acknowledged.
 
 mod closing;
 mod coalesce;
@@ -146,7 +147,7 @@ impl Conn {
 
     /// Reserves a pass for the first request, if the connection is new and has had none.
     ///
-    /// Called just before the gate closes: the client believes that it has reached the server.
+    /// Called just before the gate closes: to the client, the connection is established.
     pub(crate) fn reserve_first_request(&self, now: Instant) {
         let is_new = now.duration_since(self.accepted_at) <= FIRST_REQUEST;
         if self.has_had_request.load(Ordering::Acquire) || !is_new {
@@ -274,7 +275,7 @@ impl Conn {
         }
     }
 
-    /// Returns whether all open requests wait for a client that need not be waited for any longer.
+    /// Returns whether all open requests wait for a client that need not be waited for.
     pub(crate) fn is_stalled(&self, now: Instant) -> bool {
         self.requests.all_await_client() && self.given_up(now).is_some()
     }
@@ -289,7 +290,7 @@ impl Conn {
         let mut names = self.unread_requests();
         if names.is_empty() && self.has_unread_answer() {
             // The response to a probe, or to a request that has been reported or refused.
-            names.push("an answer".into());
+            names.push("a response".into());
         }
         names
     }

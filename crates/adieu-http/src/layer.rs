@@ -85,11 +85,11 @@ use crate::request::{Name, RequestInfo};
 ///
 /// # Upgrades
 ///
-/// With [`serve`](crate::serve()) the pass is held until the handler has dropped the upgraded connection.
-/// A handler that reads or writes learns of the end of the connection; one that does neither holds the
-/// drain until its window has elapsed, and is then named in the report.
-/// With another server the layer cannot observe that: carry [`Pass::current`] into the task that
-/// owns the connection.
+/// With [`serve`](crate::serve()) the pass is held until the handler has dropped the upgraded
+/// connection. A handler that reads or writes observes the end of the connection; one that does
+/// neither holds the drain until its window has elapsed, and is then named in the report. With
+/// another server the layer cannot observe that: carry [`Pass::current`] into the task that owns
+/// the connection.
 #[derive(Clone, Debug)]
 pub struct GateLayer {
     admission: Admission,

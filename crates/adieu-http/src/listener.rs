@@ -32,8 +32,8 @@ pub trait Listener: Send + Sized + 'static {
     /// Must be cancel safe: dropping the future must not lose a connection.
     fn accept(&mut self) -> impl Future<Output = io::Result<(Self::Io, Self::Peer)>> + Send;
 
-    /// Accepts, one by one, the connections that are in the queue: their clients believe that they
-    /// are connected. Dropping the iterator closes the listener.
+    /// Accepts, one by one, the connections that are in the queue: to their clients, they are
+    /// established. Dropping the iterator closes the listener.
     ///
     /// The iterator ends when the queue is empty. After an error, such as a lack of file
     /// descriptors, the next call retries.

@@ -4,9 +4,10 @@
 //! bytes that have been written show neither whether a client reads nor whether it has received the
 //! end. The unacknowledged bytes show both.
 //!
-//! A slow client's kernel opens its window in steps of megabytes, so a client that reads steadily can
-//! acknowledge nothing for many seconds. Meanwhile the server's kernel sends probes. The client's
-//! kernel answers them for as long as it exists, which tells a slow client from one that has vanished.
+//! A slow client's kernel opens its window in steps of megabytes, so a client that reads steadily
+//! can acknowledge nothing for many seconds. Meanwhile the server's kernel sends probes. The
+//! client's kernel answers them for as long as it exists, which distinguishes a slow client from
+//! one that has vanished.
 //!
 //! `SIOCOUTQ` and `TCP_INFO` would return this, but have no safe wrappers; `sock_diag(7)` returns it
 //! through a netlink socket.

@@ -83,12 +83,12 @@ pub(crate) enum NotAdmitted {
     AskFleet,
 }
 
-/// What a breaker has seen, for the other replicas.
+/// The counts of a breaker's window, for the other replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WindowCount {
     pub(crate) calls: u64,
     pub(crate) failures: u64,
-    /// The generation of the fleet's breaker that this process knows.
+    /// The generation of the fleet's breaker that this process has received.
     pub(crate) generation: u64,
 }
 
@@ -298,7 +298,7 @@ impl Circuit {
         Admission::new(self, 0, Some(Held::Fleet(Box::new(ticket))))
     }
 
-    /// Shares the breaker. What it has to report goes to `fleet`.
+    /// Shares the breaker: it reports to `fleet`.
     pub(crate) fn share(&self, fleet: Arc<dyn Fleet>) {
         // A breaker is shared once, when its policy is.
         let _ = self.fleet.set(fleet);
@@ -335,12 +335,12 @@ impl Circuit {
         lock(&self.machine).fleet_granted(now);
     }
 
-    /// Other probes of the fleet are running, for at most this long.
+    /// Records that other probes of the fleet run, for at most this long.
     pub(crate) fn fleet_busy(&self, now: Instant, wait: Duration) {
         lock(&self.machine).fleet_busy(now, wait);
     }
 
-    /// No probe of the fleet is known to run.
+    /// Records that no probe of the fleet is known to run.
     pub(crate) fn fleet_idle(&self, now: Instant) {
         lock(&self.machine).fleet_idle(now);
     }
@@ -367,7 +367,7 @@ impl Circuit {
         self.slow.is_some_and(|slow| took > slow)
     }
 
-    /// Returns whether the breaker is closed and has no failure to remember.
+    /// Returns whether the breaker is closed and has no failure in its window.
     pub(crate) fn is_idle(&self, now: Instant) -> bool {
         let word = self.word.load(Ordering::Acquire);
         closed_generation(word).is_some_and(|generation| self.window.sum(now, generation).some == 0)

@@ -109,9 +109,10 @@ impl Bulkhead {
     /// Creates a bulkhead whose limit follows the backend's latency, within this range. It begins at
     /// the lowest value.
     ///
-    /// The limit grows while latency is at most 1.3 times the usual, and falls while it is higher, and when
-    /// calls time out or are refused. What is usual is an average of some minutes. While calls fill the
-    /// limit, a higher latency does not become usual, because the limit itself may have caused it.
+    /// The limit grows while latency is at most 1.3 times the usual, and falls while it is higher,
+    /// and when calls time out or are refused. The usual latency is an average over some minutes.
+    /// While calls fill the limit, a higher latency does not become usual, because the limit itself
+    /// may have caused it.
     ///
     /// The limit changes at most ten times a second. It grows by a fifth of a call or by 2 %, whichever is
     /// more: from 4 to 10 in 3 s, and from 4 to 64 in 13 s.
@@ -290,7 +291,7 @@ impl<'a> Slot<'a> {
         self.has_waited
     }
 
-    /// Sets when the call ended, and what an adaptive limit learns from it.
+    /// Sets when the call ended, and the sample for an adaptive limit.
     pub(crate) fn end(&mut self, now: Instant, sample: Option<Sample>) {
         (self.ended, self.sample) = (Some(now), sample);
     }
@@ -385,7 +386,7 @@ mod tests {
         assert_eq!(load(&bulkhead), (1, 3, 1));
         drop(waiting);
         assert_eq!(load(&bulkhead), (1, 2, 1));
-        drop(slot); // `granted` has the slot now, and does not know it.
+        drop(slot); // The slot was sent to `granted`, which was not polled since.
         assert_eq!(load(&bulkhead), (1, 1, 1));
         drop(granted);
         let slot = next.await.unwrap();

@@ -125,7 +125,7 @@ impl Class {
         self
     }
 
-    /// Returns what the attempt shows about the backend.
+    /// Returns the backend's health, as the attempt shows it.
     #[must_use]
     pub const fn health(&self) -> Health {
         self.health

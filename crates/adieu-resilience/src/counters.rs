@@ -1,4 +1,4 @@
-//! What a policy counts for its metrics.
+//! The counters of a policy, for metrics.
 //!
 //! Only calls that are refused or repeated count here, and transitions of breakers. A call on the closed
 //! path writes to nothing that another thread writes to.

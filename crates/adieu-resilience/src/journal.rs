@@ -1,4 +1,4 @@
-//! What a policy logs and counts: one line for each transition.
+//! The log lines and counters of a policy: one line for each transition.
 
 use std::sync::Arc;
 

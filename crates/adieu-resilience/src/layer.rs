@@ -14,6 +14,6 @@ pub use server::{PolicyLayer, PolicyService};
 
 use http::header::HeaderName;
 
-/// The header in which adieu names the code of a refusal. A client that sees it knows that the request
-/// was not processed.
+/// The header in which adieu names the code of a refusal. It shows clients that the request was not
+/// processed.
 const REFUSED: HeaderName = HeaderName::from_static("adieu-refused");

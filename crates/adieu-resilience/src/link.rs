@@ -1,7 +1,9 @@
-//! What the calls of this process know of their fleet, and how they reach the driver.
+//! The state of the fleet as this process last received it, and the requests of calls to the
+//! driver.
 //!
-//! Calls never talk to the store. They read what the driver has learnt, and send it requests. A call
-//! waits for an answer for at most [`ASK_WITHIN`], and not at all while the store is away.
+//! Calls send nothing to the store. They read the state that the driver has received, and send
+//! requests to the driver. A call waits for an answer for at most [`ASK_WITHIN`], and not at all
+//! while the store is away.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -26,7 +28,7 @@ pub(crate) struct Link {
     requests: mpsc::UnboundedSender<Request>,
     /// Notified if a report should not wait for the next tick.
     pub(crate) nudged: Notify,
-    /// Whether the store cannot be asked, also because the driver has ended.
+    /// Whether the store is away, also because the driver has ended.
     is_away: AtomicBool,
     /// Notified when the store is away.
     went_away: Notify,
@@ -43,7 +45,7 @@ pub(crate) struct Link {
     standings: Mutex<Standings>,
 }
 
-/// What the fleet knows of its breakers, and when the request for it was sent.
+/// The fleet's state of its breakers, and when the request for it was sent.
 #[derive(Default)]
 struct Standings {
     sent: Option<Instant>,
@@ -56,7 +58,7 @@ struct StoreCheck {
     is_ready: Option<bool>,
 }
 
-/// What calls request from the driver.
+/// A request of a call to the driver.
 pub(crate) enum Request {
     Take { share: Arc<Share>, question: Question },
     Probe { circuit: Arc<Circuit>, breaker: Arc<str>, answer: oneshot::Sender<Probing> },
@@ -190,7 +192,7 @@ impl Link {
     }
 
     /// Applies the fleet's last known state to a breaker.
-    pub(crate) fn teach(&self, breaker: &str, circuit: &Circuit) {
+    pub(crate) fn adopt_into(&self, breaker: &str, circuit: &Circuit) {
         let (sent, known) = {
             let standings = lock(&self.standings);
             (standings.sent, standings.by_breaker.get(breaker).copied())
@@ -203,8 +205,8 @@ impl Link {
         self.requests.send(request).is_ok()
     }
 
-    /// Takes a permit of a shared limit, if the process has one or knows that there is none. `None` if
-    /// the call must wait for the store; see [`Link::take_after_answer`].
+    /// Takes a permit of a shared limit, if the process has one, or has received that none is free.
+    /// `None` if the call must wait for the store; see [`Link::take_after_answer`].
     #[inline]
     pub(crate) fn take(
         &self,
@@ -239,8 +241,8 @@ impl Link {
         }
     }
 
-    /// Sends the request of a call that wants a permit, if it has one. Returns the decision about the call,
-    /// or `None` if the answer decides.
+    /// Sends the request of a call for a permit, if it has one. Returns the decision about the
+    /// call, or `None` if the answer decides.
     #[inline]
     fn decide(
         &self,

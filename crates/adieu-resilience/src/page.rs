@@ -133,7 +133,7 @@ mod tests {
             assert!(in_time.is_ok(), "not forced by {by}: {}", other.status());
         };
         run("open", "policy=payments&millis=600000&by=ops").await.unwrap().unwrap();
-        // The replica that was asked knows it already (S1242).
+        // The queried replica has applied it already (S1242).
         let shown = page.status();
         assert_eq!(shown["policies"][0]["forced"]["by"], "ops", "{shown}");
         assert_eq!(shown["policies"][0]["breaker"]["state"], "closed");

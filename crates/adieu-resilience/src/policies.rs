@@ -1,6 +1,6 @@
 //! Policies by name, from the configuration.
 //!
-//! | key of `resilience.NAME` | what it sets |
+//! | key of `resilience.NAME` | sets |
 //! |---|---|
 //! | `within` | [`PolicyBuilder::within`] |
 //! | `timeout` | [`PolicyBuilder::timeout`] |
@@ -105,7 +105,7 @@ pub enum ShareError {
         /// The policy with which it was compared.
         first: Arc<str>,
     },
-    /// The shutdown of the policies does not exist any longer.
+    /// The shutdown of the policies no longer exists.
     #[error(
         "failed to share policies: their shutdown was dropped; keep it for as long as they live"
     )]
@@ -116,7 +116,7 @@ pub enum ShareError {
         /// The name of the check.
         check: String,
     },
-    /// The shutdown did not accept the loop that asks the store.
+    /// The shutdown did not accept the loop that connects the policies to their store.
     #[error("failed to share policies")]
     Loop(#[from] AddLoopError),
 }
@@ -214,11 +214,12 @@ impl Policies {
     /// Shares the rate limits and breakers of these policies with all processes that use the same
     /// `service` name and the same store.
     ///
-    /// Calls do not wait for the store: a loop of the shutdown reports what this process has seen and
-    /// learns what the others have, ten times a second. The rate limits are those of the whole fleet:
-    /// each process takes small slices of them. A breaker opens in all processes if enough of them see
-    /// that the backend fails; see [`Breaker::witnesses`](crate::Breaker::witnesses). Bulkheads,
-    /// throttles and retry budgets are not shared.
+    /// Calls do not wait for the store: a loop of the shutdown reports what this process has seen
+    /// and receives what the others have seen, ten times a second. The rate limits are those of the
+    /// whole fleet: each process takes small slices of them. A breaker opens in all processes if
+    /// enough of them see that the backend fails; see
+    /// [`Breaker::witnesses`](crate::Breaker::witnesses). Bulkheads, throttles and retry budgets
+    /// are not shared.
     ///
     /// Share all policies of a process with one call: each call counts as one replica.
     ///
@@ -226,9 +227,10 @@ impl Policies {
     /// [`Shutdown::mark_started`] when start-up has ended. From the moment its shutdown begins, a
     /// process reports nothing more.
     ///
-    /// If the store does not answer within 25 ms, it is away. Then no call waits for it, breakers go on
-    /// in each process, and rate limits do what [`Rate::without_store`](crate::Rate::without_store)
-    /// declares. Readiness does not depend on the store.
+    /// If the store does not answer within 25 ms, it is away. Then no call waits for it, each
+    /// process continues with its own breakers, and rate limits behave as
+    /// [`Rate::without_store`](crate::Rate::without_store) declares. Readiness does not depend on
+    /// the store.
     ///
     /// ```no_run
     /// # #[cfg(feature = "redis")]

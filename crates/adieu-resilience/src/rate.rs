@@ -40,13 +40,14 @@ pub struct Rate {
     without_store: WithoutStore,
 }
 
-/// What a shared rate limit does while its store cannot be asked.
+/// The behaviour of a shared rate limit while its store is away.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WithoutStore {
     /// Each replica admits its share: permits and burst are divided by the number of replicas that
-    /// were seen in the last 3 s. A replica that has just admitted calls gets no new burst. A process that
-    /// has not reached the store since its start does not know of others, and admits the whole rate.
+    /// were seen in the last 3 s. A replica that has just admitted calls gets no new burst. A
+    /// process that has not reached the store since its start counts itself alone, and admits the
+    /// whole rate.
     #[default]
     Share,
     /// Every call is admitted.
@@ -85,7 +86,7 @@ impl Rate {
         self
     }
 
-    /// Sets what the limit does while it is shared and its store cannot be asked; see
+    /// Sets the behaviour of a shared limit while its store is away; see
     /// [`Policies::shared`](crate::Policies::shared).
     pub fn without_store(mut self, without_store: WithoutStore) -> Self {
         self.without_store = without_store;
@@ -147,7 +148,7 @@ impl Limiter {
         self.state.update(now, |state, now| self.gcra.take(state, now))
     }
 
-    /// Takes a permit of the share of one of so many replicas.
+    /// Takes a permit of the share of one of `sharers` replicas.
     pub(crate) fn take_share(&self, now: Instant, replicas: u32) -> Result<(), Duration> {
         let share = self.gcra.share_of(replicas);
         self.state.update(now, |state, now| share.take(state, now))
@@ -159,7 +160,7 @@ impl Limiter {
         self.share.get_or_init(new)
     }
 
-    /// Returns whether the limiter has forgotten every call.
+    /// Returns whether the limiter no longer limits anything.
     pub(crate) fn is_idle(&self, now: Instant) -> bool {
         self.state.is_idle(now)
     }

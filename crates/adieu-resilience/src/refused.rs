@@ -30,7 +30,7 @@ pub struct Refused {
     retry_after: Duration,
 }
 
-/// Which part of a policy refused a call.
+/// The part of a policy that refused a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Code {
@@ -136,7 +136,7 @@ impl Code {
         Self::StoreAway,
     ];
 
-    /// Returns the code as text, by which programs tell refusals apart.
+    /// Returns the code as text, by which programs distinguish refusals.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -1,9 +1,9 @@
-//! What a policy is doing right now.
+//! The current state of a policy.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a policy is doing right now; see [`Policy::status`](crate::Policy::status).
+/// The current state of a policy; see [`Policy::status`](crate::Policy::status).
 ///
 /// Breaker and bulkhead are those of calls without a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub struct PolicyStatus {
     pub policy: Arc<str>,
     /// The remaining time for which it was forced open.
     pub forced: Option<Duration>,
-    /// The requester who forced it open, if one was named.
+    /// The requester of the forced opening, if one was named.
     pub forced_by: Option<Arc<str>>,
     /// The state of its breaker, if it has one.
     pub breaker: Option<BreakerState>,

@@ -1,4 +1,4 @@
-//! What a fleet shares: the state of its rate limits and breakers, and which replicas there are.
+//! The state that a fleet shares: its rate limits and breakers, and its replicas.
 //!
 //! Each question contains the figures of the limit or breaker, so replicas of two versions with
 //! different figures can run at the same time. Answers contain durations, never times, because the
@@ -56,23 +56,23 @@ pub(crate) trait Store: Send + Sync + 'static {
     }
 }
 
-/// What a replica reports in one round trip.
+/// The report of a replica in one round trip.
 #[derive(Clone, Debug)]
 pub(crate) struct Report {
     pub(crate) replica: Arc<str>,
     /// Whether the replica ends, and no longer counts.
     pub(crate) is_leaving: bool,
-    /// The last epoch that the replica knows.
+    /// The last epoch that the replica has received.
     pub(crate) epoch: u64,
     pub(crate) snapshots: Vec<Snapshot>,
 }
 
-/// What a replica has seen of one breaker: its whole window, so a repeated or lost report does no
+/// The window of one breaker at a replica: the whole one, so a repeated or lost report does no
 /// harm.
 #[derive(Clone, Debug)]
 pub(crate) struct Snapshot {
     pub(crate) breaker: Arc<str>,
-    /// The generation of the fleet's breaker that the replica knows.
+    /// The generation of the fleet's breaker that the replica has received.
     pub(crate) generation: u64,
     /// Zero takes an earlier snapshot back.
     pub(crate) calls: u64,
@@ -88,11 +88,11 @@ pub(crate) struct Synced {
     pub(crate) epoch: u64,
     /// How many replicas have reported recently.
     pub(crate) replicas: u32,
-    /// `None` if nothing has changed. Otherwise everything that the store knows.
+    /// `None` if nothing has changed, otherwise the whole state of the store.
     pub(crate) news: Option<FleetState>,
 }
 
-/// Everything that a store knows about the breakers of a service.
+/// The whole state of the breakers of a service in a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FleetState {
     pub(crate) breakers: Vec<(String, Standing)>,
@@ -101,7 +101,7 @@ pub(crate) struct FleetState {
     pub(crate) forces: Vec<(String, Forced)>,
 }
 
-/// For how long a policy is still forced open, and by whom.
+/// The remaining time for which a policy is forced open, and the requester.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Forced {
     pub(crate) left: Duration,
@@ -127,7 +127,7 @@ pub(crate) enum Probed {
     },
     /// Other probes are running, for at most this long.
     Busy(Duration),
-    /// The breaker does not wait for a probe. `None` if the store does not know it.
+    /// The breaker does not wait for a probe. `None` if the store has no entry for it.
     Standing(Option<Standing>),
 }
 

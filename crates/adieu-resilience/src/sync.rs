@@ -16,7 +16,8 @@ use crate::time::Instant;
 const TICK: Duration = Duration::from_millis(100);
 /// The shortest time from one report to the next.
 const SOONEST: Duration = Duration::from_millis(20);
-/// A snapshot that has not changed is repeated after this time. The store forgets it after three.
+/// A snapshot that has not changed is repeated after this time. The store removes it after three
+/// times as long.
 const REPEAT: Duration = Duration::from_secs(1);
 /// The longest pause between two attempts to reach a store that is away.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -35,7 +36,8 @@ struct Cadence {
     due: Instant,
     /// The pause after the next request that is not answered.
     pause: Duration,
-    /// Since when the store has answered. `None` while it is away, and before the first answer.
+    /// The instant since which the store has answered. `None` while it is away, and before the
+    /// first answer.
     answers_since: Option<Instant>,
     is_away: bool,
 }
@@ -44,11 +46,11 @@ struct Cadence {
 #[derive(Clone, Copy, Debug)]
 struct Sharers {
     count: u32,
-    /// Since when fewer replicas have been seen.
+    /// The instant since which fewer replicas have been seen.
     fewer_since: Option<Instant>,
 }
 
-/// Which snapshots the store has.
+/// The snapshots that the store has.
 #[derive(Debug, Default)]
 struct Sent {
     by_breaker: HashMap<Arc<str>, (WindowCount, Option<Instant>)>,
@@ -61,7 +63,7 @@ impl Cadence {
         Self { last: None, due: now, pause: TICK, answers_since: None, is_away: false }
     }
 
-    /// A report is sent now. `spread` is from zero to one.
+    /// Records that a report is sent now. `spread` is from zero to one.
     fn on_sent(&mut self, now: Instant, spread: f64) {
         self.last = Some(now);
         self.due = now + TICK.mul_f64(0.8 + 0.4 * spread);
@@ -84,7 +86,7 @@ impl Cadence {
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
     }
 
-    /// There is something to report. While the store is away, that changes nothing.
+    /// Makes the next report earlier, because there is news. Does nothing while the store is away.
     fn hurry(&mut self) {
         if !self.is_away {
             let soonest = self.last.map_or(self.due, |last| last + SOONEST);
@@ -100,7 +102,8 @@ impl Sharers {
         Self { count, fewer_since: None }
     }
 
-    /// The store has seen so many replicas. Returns by how many a limit is divided.
+    /// Records the number of replicas that the store reported. Returns the number by which a limit
+    /// is divided.
     fn on_seen(&mut self, now: Instant, replicas: u32) -> u32 {
         if replicas >= self.count {
             *self = Self::new(replicas);

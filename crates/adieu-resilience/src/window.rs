@@ -45,7 +45,7 @@ struct Bucket {
     counts: AtomicU64,
 }
 
-/// Which bucket the counts are of: the epoch in the upper half, the number in the lower.
+/// The bucket of the counts: the epoch in the upper half, the number in the lower.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Tag {
     epoch: u32,

@@ -78,11 +78,11 @@ pub enum Fact {
     Accepted,
     /// The work was completed: its effect is in the store, or its answer arrived whole.
     Finished,
-    /// The service refused it, and the sender knows.
+    /// The service refused it, and the sender was notified.
     Refused,
     /// The service handed it back to its source before it was begun, or after it was interrupted.
     Returned,
-    /// The answer broke off, and the client could tell.
+    /// The response broke off, and the client could detect that.
     Cut,
     /// The answer broke off, and looked complete to the client.
     Disguised,

@@ -234,7 +234,7 @@ impl Plan {
         }
         if self.deviation.leaves_actors() {
             self.need_actors();
-            // A node of the service's own does not know which of its messages it has not processed.
+            // A node of the service's own does not count the messages that it has not processed.
             self.each(|it| {
                 (it.is_stuck, it.panics) = (false, false);
                 if it.framework == Framework::Plain {

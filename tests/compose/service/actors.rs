@@ -62,7 +62,7 @@ pub(super) struct Clerk {
     think: Duration,
     hangs: bool,
     store: Arc<Store>,
-    /// Where orders go next. To the store, if this is not set.
+    /// The next receiver of orders; the store, if this is not set.
     next: OnceLock<Arc<dyn Desk>>,
     /// Whether orders go there in a task of their own, in the name of the actor.
     is_scoped: bool,
@@ -222,7 +222,8 @@ impl Clerk {
             }));
             return self.note(order, Fact::Finished);
         }
-        // An order that cannot be passed on is lost here. The ledger knows that it was accepted.
+        // An order that cannot be passed on is lost here. The ledger has recorded that it was
+        // accepted.
         let _ = match (self.next.get(), self.spawns_below.get().and_then(Weak::upgrade)) {
             (Some(next), _) => next.forward(order).await,
             (None, Some(desk)) if order.id.is_multiple_of(CHILD_EACH) => {

@@ -56,8 +56,8 @@ async fn page(State(counter): State<Counter>, Path(id): Path<u64>) -> String {
     format!("page {id}")
 }
 
-/// Upgrades to a WebSocket, and is busy with a message on it. It does not read meanwhile, so it does not
-/// learn that the server has closed the connection.
+/// Upgrades to a WebSocket, and is busy with a message on it. It does not read meanwhile, so it
+/// does not observe that the server has closed the connection.
 async fn socket(
     State(counter): State<Counter>,
     Path(id): Path<u64>,

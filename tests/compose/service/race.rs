@@ -43,7 +43,7 @@ pub(super) async fn add(
     Ok(())
 }
 
-/// Only the actor knows when it is too late.
+/// Only the actor can observe when it is too late.
 async fn race(desk: &dyn Desk, racer: u64) {
     for lap in 0..10_000 {
         let id = racer * 1_000_000 + lap;

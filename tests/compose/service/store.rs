@@ -1,4 +1,4 @@
-//! Where orders end up, behind a pool that can be closed.
+//! The store of orders, behind a pool that can be closed.
 
 use std::fmt;
 use std::path::Path;

@@ -1,9 +1,9 @@
 //! Stops the children of an actor of kameo before its stop hook runs, however the actor ends.
 //!
 //! kameo calls no hook between the last message of an actor and its stop hook, and whether an actor
-//! ends after a panic is decided by its `on_panic`, later than our code runs. But before kameo calls
-//! the stop hook, it stops the actors that the actor supervises, and waits until they have ended.
-//! So an actor with children supervises one of these.
+//! ends after a panic is decided by its `on_panic`, later than our code runs. But before kameo
+//! calls the stop hook, it stops the actors that the actor supervises, and waits until they have
+//! ended. So an actor with children supervises one child stopper.
 
 use std::sync::{Arc, Weak};
 
@@ -20,7 +20,7 @@ use crate::system::ActorSystem;
 
 /// An actor of kameo that the parent supervises. It ends when the children have ended.
 pub(super) struct ChildStopper<A: Actor> {
-    /// Weak, because the parent owns what starts this actor again.
+    /// Weak, because the parent owns the factory that restarts this actor.
     parent: Weak<KameoNode<A>>,
 }
 

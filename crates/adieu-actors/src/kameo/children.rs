@@ -1,4 +1,4 @@
-//! What an actor of kameo stores to stop its children at its end.
+//! The state with which an actor of kameo stops its children at its end.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -6,7 +6,7 @@ use ::kameo::Actor;
 use ::kameo::actor::ActorRef;
 use tokio::sync::OnceCell;
 
-/// Whether the actor has a child stopper, and a reference to the actor while it may be about to end.
+/// The child stopper of an actor, and a reference to the actor while it may be about to end.
 pub(super) struct Children<A: Actor> {
     /// Set when the actor supervises a child stopper.
     is_supervised: OnceCell<()>,

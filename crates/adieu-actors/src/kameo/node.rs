@@ -154,7 +154,7 @@ impl<A: Actor> KameoNode<A> {
         self.is_ending.store(true, Ordering::Relaxed);
     }
 
-    /// Returns what the actor needs to stop its children at its end.
+    /// Returns the state with which the actor stops its children at its end.
     pub(super) fn children(&self) -> &Children<A> {
         self.children.get_or_init(Box::default)
     }

@@ -33,12 +33,12 @@ struct Shared<A: Actor, M> {
 }
 
 enum State<M> {
-    /// The sender does not know yet whether the mailbox accepts the message.
+    /// It is not known yet whether the mailbox accepts the message.
     Sending(M),
     Accepted(M),
     /// The handler took the message, or its sender took it back.
     Taken,
-    /// The callback was dropped before the sender knew that the mailbox had accepted it.
+    /// The callback was dropped before it was known that the mailbox had accepted it.
     Dropped,
 }
 

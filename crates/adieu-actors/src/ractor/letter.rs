@@ -12,8 +12,8 @@ use crate::record::Record;
 /// A message that is a dead letter if it is dropped unopened.
 ///
 /// ractor drops the messages in the mailbox of a killed actor without reporting them. For an actor
-/// with `type Msg = Letter<Order>`, adieu knows how many messages are queued, and how many the actor
-/// has not processed. Send letters with [`Ref::post`](super::Ref::post).
+/// with `type Msg = Letter<Order>`, adieu counts how many messages are queued, and how many the
+/// actor has not processed. Send letters with [`Ref::post`](super::Ref::post).
 #[must_use = "a letter that is not opened is a dead letter"]
 pub struct Letter<M> {
     message: M,

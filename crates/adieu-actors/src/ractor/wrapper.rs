@@ -21,7 +21,7 @@ use crate::timeouts::Timeouts;
 use handling::Handling;
 use stopping::Stopping;
 
-/// The actor that ractor runs. ractor and senders cannot tell it from the user's actor.
+/// The actor that ractor runs. To ractor and senders it looks like the user's actor.
 pub(super) struct Wrapper<A> {
     actor: A,
     // The last field: it announces that all others were dropped.

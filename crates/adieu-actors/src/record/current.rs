@@ -1,4 +1,4 @@
-//! Which actor's code runs on this thread.
+//! Tracks which actor's code runs on this thread.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ thread_local! {
 struct Running {
     /// Whether the code of an actor ran here before.
     was_running: bool,
-    /// That actor, if it is another one.
+    /// The actor that ran before, if it differs.
     outer: Option<Arc<dyn HasRecord>>,
 }
 
@@ -111,11 +111,11 @@ impl Running {
         Self { was_running, outer: last.filter(|_| was_running) }
     }
 
-    /// Sets the actor that this thread remembers. Returns the previous one.
+    /// Sets the actor that this thread stores. Returns the previous one.
     #[cold]
     fn set_current(node: Arc<dyn HasRecord>) -> Option<Arc<dyn HasRecord>> {
         let address = Arc::as_ptr(&node).addr();
-        // It fails when the thread-locals are being destroyed. Then no actor is remembered.
+        // It fails when the thread-locals are being destroyed. Then no actor is stored.
         let last = CURRENT.try_with(|current| current.replace(Some(node)));
         ADDRESS.set(if last.is_ok() { address } else { 0 });
         last.ok().flatten()
@@ -171,7 +171,7 @@ mod tests {
             assert_eq!(current().as_deref(), Some("/user/one"));
         });
         assert_eq!(current(), None, "no actor runs after the outermost call");
-        // The thread remembers one actor, and no more than one.
+        // The thread stores one actor at most.
         run_as(&other, || {});
         assert_eq!((Arc::strong_count(&one), Arc::strong_count(&other)), (1, 2));
     }

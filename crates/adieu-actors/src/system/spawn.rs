@@ -18,7 +18,7 @@ pub struct Place {
     pub(crate) path: NodePath,
     /// The actor at this path. `None` at the top.
     parent: Option<Arc<dyn HasRecord>>,
-    /// What runs around each poll of the actor to be spawned.
+    /// The hook around each poll of the actor to be spawned.
     pub(crate) around: Option<Arc<dyn Around>>,
     /// The actor of ractor to which a child is linked.
     #[cfg(feature = "ractor")]

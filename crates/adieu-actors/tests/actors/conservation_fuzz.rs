@@ -28,7 +28,7 @@ impl Random {
     }
 }
 
-/// What became of the messages.
+/// The outcomes of the messages.
 #[derive(Default)]
 struct Tally {
     accepted: AtomicU64,
@@ -37,7 +37,7 @@ struct Tally {
     panicked: AtomicU64,
 }
 
-/// What may happen in a run.
+/// The events that a run may have.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Events {
     /// Actors are stopped, end because of panics, and have too little time.

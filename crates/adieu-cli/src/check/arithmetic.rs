@@ -18,8 +18,8 @@ use super::needs::Needs;
 use super::stop_signal::Handled;
 use super::workload::{LEAST_STOP_TIMEOUT, Workload};
 
-/// Endpoint-driven routers (kube-proxy, ingress controllers, meshes) have usually heard of it by
-/// then; and `lame-duck = "auto"`, in a phase of five seconds, covers it.
+/// Endpoint-driven routers (kube-proxy, ingress controllers, meshes) have usually removed the
+/// process by then; and `lame-duck = "auto"`, in a phase of five seconds, covers it.
 const USUAL_LAG: Duration = Duration::from_secs(4);
 
 /// Facts about the platform from the command line.
@@ -92,7 +92,7 @@ impl Sums {
         workload: &Workload,
         facts: Facts,
     ) -> Self {
-        // A process that knows of no deadline drains for as long as one that has none.
+        // A process that assumes no deadline drains for as long as one that has none.
         let without_deadline;
         let needs = match (believed, needs.config.times().kill_after) {
             (None, KillAfter::Detect) => {
@@ -174,8 +174,8 @@ impl Sums {
 
     /// Returns whether the shutdown may take longer than the least default timeout of a unit.
     ///
-    /// A process that asks systemd for its timeout drains no longer than that. A process that learns
-    /// its grace period in another way may use all of it.
+    /// A process that queries systemd for its timeout drains no longer than that. A process that
+    /// learns its grace period in another way may use all of it.
     pub(crate) fn exceeds_least_stop_timeout(&self, workload: &Workload, times: &Times) -> bool {
         let asks = workload.asks_systemd() && times.kill_after == KillAfter::Detect;
         let may_use = self.believed.filter(|_| self.drain_is_open_ended && !asks);

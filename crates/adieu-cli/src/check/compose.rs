@@ -290,7 +290,7 @@ fn add_variables(layers: &[Node<'_>], source: &Source<'_>, environment: &mut Env
             };
             match name.and_then(|name| source.beside(name)) {
                 Some((path, text)) => environment.add_file(&text, &path, dialect),
-                // One that need not be there may be where compose runs.
+                // An optional file that is missing here may exist where compose runs.
                 None => environment.add_unseen(file.place()),
             }
         }

@@ -130,7 +130,7 @@ fn includes(text: &str) -> bool {
     })
 }
 
-/// Where a configuration comes from.
+/// The source of a configuration.
 #[derive(Clone, Copy)]
 enum ConfigSource<'a> {
     /// The manifest.

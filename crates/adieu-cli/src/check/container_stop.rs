@@ -13,7 +13,7 @@ use super::supervisor::{Grace, Supervisor};
 use super::tree;
 use super::workload::Workload;
 
-/// StopMethod a command stops a container.
+/// The way in which a command stops a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stop {
     /// The containers; empty if they cannot be seen.

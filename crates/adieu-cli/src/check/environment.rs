@@ -31,7 +31,7 @@ pub(crate) struct Environment {
     is_emptied: bool,
     /// The variables that the command sets or removes, whatever the manifest sets.
     of_command: BTreeSet<String>,
-    /// Where variables come from that cannot be seen at all, and why.
+    /// The sources of variables that cannot be seen, and why.
     unseen: Vec<(Place, &'static str)>,
     /// The files that the manifest carries, by their paths where the process runs; no text if that
     /// cannot be seen.
@@ -348,7 +348,7 @@ impl Environment {
     }
 }
 
-/// Returns whether the process reads a variable to know how it stops.
+/// Returns whether the process reads a variable that decides how it stops.
 fn is_read(name: &str) -> bool {
     name == GRACE_VAR || name == PRE_STOP_VAR || name.starts_with(OVERRIDES)
 }

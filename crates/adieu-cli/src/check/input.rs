@@ -28,7 +28,7 @@ pub(crate) struct Source<'a> {
     pub(crate) name: &'a str,
     /// `None` for standard input.
     pub(crate) path: Option<&'a Path>,
-    /// Which workload is wanted.
+    /// The workload to judge; `None` for all.
     pub(crate) only: Option<&'a str>,
 }
 

@@ -54,7 +54,7 @@ fn time(workload: &Workload, sums: &Sums, others: &[Sums]) -> Option<Finding> {
         }
         Some(_) | None => (Level::Error, format!("give it {enough} or more, or shorten phases")),
     };
-    // If it knows its deadline, it needs less.
+    // If the process has its deadline, it needs less.
     let (level, needs) = match others.iter().any(is_enough) {
         true => (level.max(Level::Unknown), "may need"),
         false => (level, "needs"),
@@ -128,7 +128,9 @@ fn routing(sums: &Sums) -> Option<Finding> {
     (!sums.has_routed()).then(|| Finding {
         level: Level::Error,
         place: Location::Config("lame-duck"),
-        problem: format!("routers need {lag} to move away and have {covered}: they are refused"),
+        problem: format!(
+            "routers need {lag} to move away, but have {covered}: their requests are refused"
+        ),
         advice: "lengthen it, or pass --routing-lag if routers are faster".into(),
         fix: Fix::None,
     })
@@ -149,7 +151,7 @@ fn sooner(times: &Times, sums: &Sums) -> Option<Finding> {
     })
 }
 
-/// Checks whether the process knows how long it has.
+/// Checks whether the process assumes the right time.
 fn belief(times: &Times, workload: &Workload, sums: &Sums, others: &[Sums]) -> Option<Finding> {
     // It may assume another grace period, with which it fits.
     let (bad, assumes) = match others.iter().any(is_enough) {
@@ -196,12 +198,12 @@ fn belief(times: &Times, workload: &Workload, sums: &Sums, others: &[Sums]) -> O
             (Level::Warning, problem, set)
         }
         (None, Some(given)) if is_configured => {
-            let problem = format!("it is none, and the process is killed after {}", span(given));
+            let problem = format!("set to none, but the process is killed after {}", span(given));
             (Level::Warning, problem, "write auto, so that it ends in time".into())
         }
         (None, Some(given)) => {
             let problem = format!(
-                "the process knows of no grace period here, and is killed after {}",
+                "the process assumes no grace period here, but is killed after {}",
                 span(given)
             );
             (Level::Warning, problem, set)
@@ -256,7 +258,8 @@ fn asked(workload: &Workload, sums: &Sums, times: &Times) -> Option<Finding> {
     if grace >= Supervisor::Systemd.default_grace() || !sums.drain_is_open_ended {
         return None;
     }
-    let problem = "the process asks systemd for it, and assumes 90s if it gets no answer";
+    let problem =
+        "the process queries systemd for the grace period, and assumes 90s without an answer";
     let advice = format!("write Environment={GRACE_VAR}={}, too", grace.as_secs());
     Some(Finding::new(Level::Warning, workload.grace.place.clone(), problem, advice))
 }

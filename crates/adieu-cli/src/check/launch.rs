@@ -198,7 +198,7 @@ impl Launch<'_> {
             worst = worst.max(self.front(&command.words, depth));
             if command.then == Then::Pipe {
                 let what = "the program behind the pipe is signalled and ends, too, and the process \
-                            cannot write to it any longer";
+                            can no longer write to it";
                 worst = worst.max(unseen(what));
             }
             if replaces && !stays && !is_branch {
@@ -236,7 +236,7 @@ impl Launch<'_> {
             if !replaces || stays {
                 continue;
             }
-            // A shell without this builtin goes on with the next command.
+            // A shell without this builtin continues with the next command.
             if is_one_of(command, &["builtin"]) && !["bash", "zsh", "ksh"].contains(&shell) {
                 worst = worst.max(unseen("not every shell has builtin"));
             }

@@ -1,9 +1,9 @@
-//! Which phases count, and how long each takes at most.
+//! Determines the phases that count, and the longest time of each.
 //!
-//! Only a running process knows which phases have tasks. So by default the phases of a usual
-//! service count, with the times that the library's own tasks take. In addition, every phase counts
-//! that the configuration adds, or for which it sets a timeout. If the configuration has a cluster,
-//! the phases count in which a node leaves it.
+//! Only a running process can determine which phases have tasks. So by default the phases of a
+//! usual service count, with the times that the library's own tasks take. In addition, every phase
+//! counts that the configuration adds, or for which it sets a timeout. If the configuration has a
+//! cluster, the phases count in which a node leaves it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub(crate) struct Needs {
     counted: Arc<Counted>,
 }
 
-/// Which phases count.
+/// The phases that count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Counted {
     /// The phases of a service that serves requests and closes its stores, and the phases that the

@@ -47,7 +47,7 @@ pub(crate) enum Fix {
     Key(String),
 }
 
-/// In which file it is to be changed, and where.
+/// The file and the place to change.
 #[derive(Clone, Debug)]
 pub(crate) enum Location {
     Manifest(Place),
@@ -63,14 +63,14 @@ pub(crate) enum Level {
     Unknown,
     /// The shutdown works, but something around it does not.
     Warning,
-    /// Good to know.
+    /// A note.
     Note,
 }
 
 // === impl Place ===
 
 impl Place {
-    /// Where a file begins.
+    /// Returns the beginning of a file.
     pub(crate) fn start() -> Self {
         Self::at(1, "")
     }

@@ -21,7 +21,7 @@ pub(crate) enum Sign {
     Usual,
     Present,
     Absent,
-    /// That cannot be seen.
+    /// It cannot be seen whether the sign is present.
     Unseen,
 }
 
@@ -45,7 +45,7 @@ impl Sign {
 // === impl Signs ===
 
 impl Signs {
-    /// Returns whether the process knows that systemd started it, so that it asks systemd.
+    /// Returns whether the process recognises systemd, and so queries it.
     pub(crate) fn has_systemd(self, platform: Supervisor) -> bool {
         let is_alone = self.kubernetes.or(Sign::Absent) == Sign::Absent
             && self.terminal.or(Sign::Absent) == Sign::Absent;

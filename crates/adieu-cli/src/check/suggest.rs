@@ -56,7 +56,7 @@ impl Suggestion {
         let bad = findings.iter().filter(|found| found.level <= Level::Unknown);
         for finding in bad {
             match &finding.fix {
-                // Only the user knows whether such a key has an effect.
+                // Only the user can state whether such a key has an effect.
                 Fix::None | Fix::Key(_) => {}
                 Fix::PreStop => new.pre_stop = Some(Duration::ZERO),
                 Fix::Exec => new.exec = true,

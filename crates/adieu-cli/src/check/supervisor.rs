@@ -41,7 +41,7 @@ pub(crate) struct Grace {
     pub(crate) span: Option<Duration>,
     /// Whether the key is not there, and the platform's default holds.
     pub(crate) assumed: bool,
-    /// Where it is set, or would be.
+    /// The place where it is set, or would be.
     pub(crate) place: Place,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Grace {
 #[derive(Clone, Debug)]
 pub(crate) struct Cap {
     pub(crate) most: Duration,
-    /// Where the limit can be raised; `None` if it cannot.
+    /// The place where the limit can be raised; `None` if it cannot.
     pub(crate) key: Option<&'static str>,
     /// Whether the limit itself cannot be seen, and its default is taken.
     pub(crate) assumed: bool,

@@ -63,7 +63,7 @@ enum NodeValue {
         text: String,
         plain: bool,
     },
-    /// A value that only the tool that renders the file knows.
+    /// A value that the tool that renders the file replaces.
     Expression,
     List(Vec<Id>),
     Map(Map),
@@ -290,7 +290,7 @@ impl<'a> Node<'a> {
         matches!(self.node().value, NodeValue::Map(_))
     }
 
-    /// Returns whether only the tool that renders the file knows its value.
+    /// Returns whether the tool that renders the file replaces its value.
     pub(crate) fn is_expression(&self) -> bool {
         matches!(self.node().value, NodeValue::Expression)
     }

@@ -76,8 +76,8 @@ pub(crate) fn stop_timeout(unit: &Ini) -> Option<(Option<Duration>, &Setting)> {
     unit.settings(SERVICE).filter_map(|setting| Some((of(setting)?, setting))).last()
 }
 
-/// Returns whether standard input is a terminal, by which a process takes itself for one that a
-/// person runs.
+/// Returns whether standard input is a terminal, by which a process concludes that a person runs
+/// it.
 pub(crate) fn terminal(unit: &Ini) -> Sign {
     let input = unit.last(SERVICE, "StandardInput").map(|setting| setting.value.as_str());
     match input {

@@ -15,7 +15,7 @@ pub(crate) struct Workload {
     /// Deployment, unit, service.
     pub(crate) kind: String,
     pub(crate) name: String,
-    /// Which of its containers; empty if there is no such thing.
+    /// The container; empty if there is none.
     pub(crate) container: String,
     pub(crate) place: Place,
     pub(crate) supervisor: Supervisor,
@@ -106,7 +106,7 @@ pub(crate) enum Format {
 /// The file that a process reads its configuration from.
 #[derive(Clone, Debug)]
 pub(crate) struct ConfigFile {
-    /// Where it is for the process.
+    /// The path for the process.
     pub(crate) path: String,
     /// Its content, if the manifest carries it.
     pub(crate) text: Option<String>,
@@ -154,7 +154,7 @@ pub(crate) const STOP_TIMEOUT: &str = "TimeoutStopSec=";
 /// The least `DefaultTimeoutStopSec` of common distributions.
 pub(crate) const LEAST_STOP_TIMEOUT: Duration = Duration::from_secs(45);
 
-/// Longer than the engine takes for a time: a year.
+/// The longest time that the engine accepts: a year.
 const LONGEST: u64 = 365 * 24 * 60 * 60;
 
 // === impl Workload ===
@@ -165,7 +165,7 @@ impl Workload {
         Self::new(Supervisor::Unknown, "configuration", "", Place::start())
     }
 
-    /// One with the defaults of its platform.
+    /// Creates a workload with the defaults of its platform.
     pub(crate) fn new(supervisor: Supervisor, kind: &str, name: &str, place: Place) -> Self {
         Self {
             kind: kind.into(),
@@ -203,7 +203,7 @@ impl Workload {
         }
     }
 
-    /// One of which nothing is known but that it is there.
+    /// Creates a workload of which only the existence is known.
     pub(crate) fn unknown(
         kind: &str,
         name: &str,
@@ -275,7 +275,8 @@ impl Workload {
         }
     }
 
-    /// Returns whether the process asks systemd for its grace period, because nothing states one.
+    /// Returns whether the process queries systemd for its grace period, because nothing states
+    /// one.
     pub(crate) fn asks_systemd(&self) -> bool {
         self.stated.grace.is_none() && self.signs.has_systemd(self.seen_inside)
     }

@@ -70,7 +70,7 @@ impl Builder {
             Event::Scalar(text, style, anchor, tag) => {
                 let merge = merge(tag.as_deref());
                 let id = match tag.as_deref() {
-                    // The tool that knows the tag replaces the value.
+                    // The tool that defines the tag replaces the value.
                     Some(tag) if !tag.is_yaml_core_schema() && merge.is_none() => {
                         self.nodes.expression(line)?
                     }

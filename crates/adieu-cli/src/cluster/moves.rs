@@ -20,15 +20,15 @@ pub(super) async fn run(args: &Move) -> Result<Printout, Failure> {
     let path = format!("{}&shard={}", change.path("move", &seen), encoded(shard));
     change.connect.command(&path).await?;
     let Some(wait) = wait else {
-        return Ok(Printout::well(format!("{shard} of cluster {cluster} moves to {node}\n")));
+        return Ok(Printout::success(format!("{shard} of cluster {cluster} moves to {node}\n")));
     };
     let moved = moved(args, &seen, region, number);
     tokio::select! {
         biased;
-        () = interrupted() => Err(Failure::interrupted(format!("{shard} goes on moving"))),
+        () = interrupted() => Err(Failure::interrupted(format!("{shard} continues to move"))),
         moved = tokio::time::timeout(*wait, moved) => match moved {
             Ok(Ok(())) => {
-                Ok(Printout::well(format!("{shard} of cluster {cluster} has moved to {node}\n")))
+                Ok(Printout::success(format!("{shard} of cluster {cluster} has moved to {node}\n")))
             }
             Ok(Err(failure)) => Err(failure),
             Err(_) => Err(Failure::no(format!(
@@ -50,7 +50,7 @@ fn parsed(shard: &str) -> Result<(&str, u32), Failure> {
     Ok((region, number))
 }
 
-/// Waits until the node owns the shard, as far as the node that is asked can see.
+/// Waits until the node owns the shard, as far as the queried node can see.
 async fn moved(args: &Move, before: &Seen, region: &str, number: u32) -> Result<(), Failure> {
     let Move { shard, change, .. } = args;
     let Seen { cluster, node: asked, .. } = before;

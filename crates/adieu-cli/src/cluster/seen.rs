@@ -84,7 +84,7 @@ pub(super) struct Region {
     pub(super) name: String,
     pub(super) shards: u32,
     pub(super) free: u32,
-    /// On the node that is asked.
+    /// On the queried node.
     pub(super) entities: u64,
     pub(super) kept: u64,
     /// The numbers of the shards of each owner.
@@ -114,7 +114,7 @@ pub(super) struct LastMove {
     pub(super) ago_ms: f64,
 }
 
-/// A node that the node that is asked cannot reach.
+/// A node that the queried node cannot reach.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct FailingLink {
     pub(super) node: String,
@@ -123,7 +123,7 @@ pub(super) struct FailingLink {
     pub(super) error: String,
 }
 
-/// How far another node has left the cluster, as far as the node that answers knows.
+/// The progress of another node's leave, as the queried node sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum LeaveState {
     /// It is there, or its end is not decided yet.
@@ -131,7 +131,7 @@ pub(super) enum LeaveState {
     Left,
     /// It died, or lost its place.
     Lost,
-    /// Not known: the node that answers is itself no longer in the cluster.
+    /// Not known: the queried node is itself no longer in the cluster.
     Blind,
 }
 
@@ -170,7 +170,7 @@ impl Seen {
         (owner.map(|(owner, _)| owner.as_str()), moving.map(|it| it.to.as_str()))
     }
 
-    /// Returns whether the node that is asked no longer sees what happens.
+    /// Returns whether the queried node no longer sees the cluster.
     pub(super) fn is_blind(&self) -> bool {
         matches!(self.stage.as_str(), "removed" | "down")
     }

@@ -81,7 +81,7 @@ pub(crate) struct Args {
     report_dir: Option<PathBuf>,
 }
 
-/// What hosts the carts.
+/// The host of the carts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hosts {
     Cluster,

@@ -44,7 +44,7 @@ pub(super) struct FleetView {
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub(super) name: String,
-    /// What the bar of a replica that serves shows, and its unit.
+    /// The count that the bar of a serving replica shows, and its unit.
     pub(super) count: usize,
     pub(super) unit: &'static str,
     pub(super) seen: Snapshot,

@@ -49,7 +49,7 @@ pub(super) struct Member {
     in_flight: Arc<()>,
 }
 
-/// The state that the demo wants. It only rises.
+/// The goal of the member. It only rises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Goal {
     Run,

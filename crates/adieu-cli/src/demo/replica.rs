@@ -93,7 +93,7 @@ impl Kind {
         }
     }
 
-    /// Returns what the names of the replicas begin with.
+    /// Returns the prefix of the names of the replicas.
     pub(super) fn service(self) -> &'static str {
         match self {
             Self::Adieu | Self::Plain => "orders",

@@ -10,7 +10,7 @@ use crate::picture::{escape, framed, label, small_label, small_width};
 
 const WIDTH: f64 = 1180.0;
 const MARGIN: f64 = 20.0;
-/// Where the bars begin and end.
+/// The start and the end of the bars.
 const LEFT: f64 = 310.0;
 const RIGHT: f64 = 850.0;
 /// The first row of bars, below the heading and the axis.

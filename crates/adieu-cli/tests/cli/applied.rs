@@ -130,7 +130,7 @@ impl Change {
         }
     }
 
-    /// Does what the suggestion for one workload says.
+    /// Applies the suggestion for one workload.
     fn follow(&mut self, workload: &Value) {
         let mut suggest = workload["suggest"].as_object().unwrap().clone();
         if let Some(say) = suggest.remove("say") {

@@ -1,4 +1,4 @@
-//! What runs beside the service, and what the image does: whether `adieu check` finds it.
+//! Programs beside the service, and the effects of the image, as `adieu check` finds them.
 
 use super::check::json_of;
 use super::trust::{Folder, service};

@@ -1,4 +1,5 @@
-//! `adieu check`. The corpus of manifests is in `corpus.rs`, what each platform says in `platforms.rs`.
+//! `adieu check`. The corpus of manifests is in `corpus.rs`, the rules of each platform in
+//! `platforms.rs`.
 
 use std::path::Path;
 use std::time::Duration;
@@ -222,7 +223,7 @@ fn routers_that_take_longer_are_waited_for() {
     assert!(!shows(&["check"]).contains("ends sooner"));
 }
 
-/// What a process says of itself at start-up, if it has the tasks of the usual service.
+/// The log line of a process at start-up, if it has the tasks of the usual service.
 #[test]
 fn s183_it_agrees_with_the_process() {
     for text in [
@@ -268,7 +269,7 @@ fn s206_a_drain_that_could_run_into_the_kill_does_not_fit() {
     let problem = "the process assumes a grace period of 30s, but the manifest leaves it 26s: it may \
                    be killed while requests drain";
     assert!(open.stdout.contains(problem), "{}", open.stdout);
-    // Once it knows, or is held to less than it could have, it fits.
+    // If it has its deadline, or is limited to less than it could have, it fits.
     let told = pod(", env: [{name: TERMINATION_GRACE_PERIOD_SECONDS, value: '26'}]");
     let told = adieu_reads(&["check", "--manifest", "-"], &told);
     assert_eq!(told.code, 0, "{}", told.stdout);
@@ -278,7 +279,7 @@ fn s206_a_drain_that_could_run_into_the_kill_does_not_fit() {
     let held = adieu_reads(&["check", "--config", path, "--manifest", "-"], &pod(""));
     assert_eq!(held.code, 0, "{}", held.stdout);
     assert!(held.stdout.contains("requests have 6s to finish: as configured"), "{}", held.stdout);
-    // Without a deadline it counts with what it has then.
+    // Without a deadline it counts with the time that it has then.
     let config = self::config("kill-after = 'none'");
     let path = config.path().to_str().unwrap();
     let ran = adieu_reads(&["check", "--config", path, "--manifest", "-"], &pod(""));
@@ -294,7 +295,7 @@ fn the_manifests_in_deploy_fit() {
         assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
         assert!(!ran.stdout.contains("warning: "), "{}", ran.stdout);
     }
-    // What no manifest shows: no shell in front, and no root.
+    // Facts that no manifest shows: no shell in front, and no root.
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let dockerfile = std::fs::read_to_string(root.join("deploy/Dockerfile")).unwrap();
     let last = |word: &str| dockerfile.lines().rfind(|line| line.starts_with(word)).unwrap();

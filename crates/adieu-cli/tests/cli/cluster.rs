@@ -239,8 +239,8 @@ fn s1276_leave_ends_when_the_node_that_was_asked_leaves_first() {
         }
         let ended = leaving.wait_with_output().unwrap();
         let stderr = String::from_utf8(ended.stderr).unwrap();
-        let expected = "adieu: shop-1 was requested to leave cluster shop, but shop-2, which was asked, \
-                        is itself no longer in it; see adieu cluster status with the admin port of \
+        let expected = "adieu: shop-1 was requested to leave cluster shop, but the queried node \
+                        shop-2 is itself no longer in it; see adieu cluster status with the admin port of \
                         another node\n";
         assert_eq!((ended.status.code(), stderr.as_str()), (Some(3), expected));
     }

@@ -1,4 +1,4 @@
-//! The corpus of manifests: each is judged, and compared with what was written down before.
+//! The corpus of manifests: each is judged, and the answer is compared with the stored one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -16,7 +16,7 @@ struct Expected {
     file: String,
 }
 
-/// What came out, by platform.
+/// The results, by platform.
 #[derive(Default)]
 struct Counts {
     manifests: usize,
@@ -46,7 +46,7 @@ pub(super) fn readable() -> Vec<String> {
     readable.map(|line| line.file).collect()
 }
 
-/// What a manifest is for, by its name.
+/// The platform of a manifest, by its name.
 fn platform(file: &str) -> &'static str {
     let starts = |prefixes: &[&str]| prefixes.iter().any(|prefix| file.starts_with(prefix));
     match file {

@@ -1,8 +1,8 @@
-//! `adieu completions` and `adieu man`: made of the commands, so they know all of them.
+//! `adieu completions` and `adieu man`: made of the commands, so they contain all of them.
 
 use super::{adieu, shows};
 
-/// What `adieu --help` lists.
+/// The commands that `adieu --help` lists.
 fn commands() -> Vec<String> {
     let help = shows(&["--help"]);
     let list = help.split_once("Commands:\n").unwrap().1.split_once("\n\n").unwrap().0;

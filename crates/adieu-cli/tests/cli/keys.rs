@@ -1,4 +1,4 @@
-//! That `adieu check` answers `unknown` for keys whose effect it does not know.
+//! `adieu check` answers `unknown` for keys whose effect is not in its tables.
 
 use super::check::json_of;
 use super::trust::{Folder, pod, service};
@@ -257,7 +257,7 @@ fn s1033_a_unit_without_its_own_timeout_is_not_counted_on_for_more_than_45_secon
     let quadlet = QUADLET.replace("TimeoutStopSec=70\n", "");
     let stated = "[Service]\nEnvironment=TERMINATION_GRACE_PERIOD_SECONDS=60\n";
     for (file, text, expected) in [
-        // A process that asks systemd drains no longer than the machine's default.
+        // A process that queries systemd drains no longer than the machine's default.
         ("orders.service", unit.clone(), "fits"),
         ("orders.service", unit.replace("[Service]\n", slow), "unknown"),
         ("orders.service", unit.replace("[Service]\n", stated), "unknown"),

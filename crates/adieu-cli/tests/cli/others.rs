@@ -1,5 +1,5 @@
-//! What else changes or stops a workload, besides its manifest and its platform; and manifests that
-//! are made to exhaust `adieu check`.
+//! Objects other than the manifest and the platform that change or stop a workload, and manifests
+//! that are made to exhaust `adieu check`.
 
 use std::fmt::Write as _;
 

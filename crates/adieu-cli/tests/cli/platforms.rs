@@ -1,4 +1,4 @@
-//! What `adieu check` knows of each platform.
+//! The rules of `adieu check` for each platform.
 
 use std::path::Path;
 
@@ -201,7 +201,7 @@ fn s263_scripts_in_front_can_be_vouched_for() {
     let script = pod("/docker-entrypoint.sh, orders");
     assert_eq!(verdict(&script, &[]), "unknown");
     assert_eq!(verdict(&script, &["--execs"]), "fits");
-    // What can be seen is not overruled.
+    // Values that can be seen are not overruled.
     let shell = pod("sh, -c, 'orders | tee log'");
     assert_eq!(verdict(&shell, &["--execs"]), "too-short");
 }
@@ -334,7 +334,7 @@ fn s269_large_files_and_fifos_are_refused_at_once() {
         assert_eq!(ran.code, 2, "{args:?}");
         assert!(ran.stderr.contains(problem) && ran.stderr.contains(args[2]), "{}", ran.stderr);
     }
-    // An env file, too: it is not read, so that what it sets is not known.
+    // An env file, too: it is not read, so its variables are unknown.
     let compose = path("compose.yaml");
     let text = "services: {a: {image: a, stop_grace_period: 60s, env_file: fifo.yaml}}";
     std::fs::write(&compose, text).unwrap();
@@ -399,7 +399,7 @@ fn s265_hostile_jobs_and_scripts_are_refused_or_unknown() {
     }
 }
 
-/// What the process that was started is called once its last command runs.
+/// The name of the started process once its last command runs.
 #[cfg(target_os = "linux")]
 fn name_while_it_runs(shell: &str, script: &str) -> Option<String> {
     use nix::sys::signal::{Signal, kill};

@@ -1,4 +1,4 @@
-//! A service to talk to: a real shutdown with a real admin port, in this process.
+//! A service for the commands: a real shutdown with a real admin port, in this process.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Mutex;

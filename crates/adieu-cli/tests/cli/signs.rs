@@ -1,12 +1,12 @@
-//! What takes from a process the signs of its platform, and what ends it in other ways.
+//! Settings that hide the platform from a process, and settings that end it in other ways.
 
 use super::check::json_of;
 use super::trust::{Folder, pod, service};
 
 const TOLD: &str = "TERMINATION_GRACE_PERIOD_SECONDS";
 
-/// A unit that leaves it to the process to ask systemd. The process needs 26 s if it does, and 30 s if it
-/// knows no deadline.
+/// A unit that leaves it to the process to query systemd. The process needs 26 s if it does, and 30
+/// s if it assumes no deadline.
 fn unit(lines: &str) -> String {
     format!("[Service]\nType=notify\nTimeoutStopSec=28\n{lines}")
 }

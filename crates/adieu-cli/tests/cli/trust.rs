@@ -1,4 +1,4 @@
-//! That `adieu check` answers `fits` only for what it has seen.
+//! `adieu check` answers `fits` only if it has seen every value.
 
 use std::path::{Path, PathBuf};
 
@@ -109,7 +109,7 @@ fn s824_tags_of_compose_are_followed() {
             ),
             "fits",
         ),
-        // Where a tag is not followed, nothing is known.
+        // If a tag is not followed, its value is unknown.
         ("services: {orders: {ports: [!override 80]}}".into(), "unknown"),
         ("services: !override {orders: {image: a}}".into(), "unknown"),
     ] {
@@ -346,7 +346,7 @@ fn s508_variables_that_cannot_be_seen_are_unknown_unless_they_are_vouched_for() 
     assert_eq!(folder.verdict("pod.yaml", &["--no-hidden-env"]), "unknown");
 }
 
-/// What `orders` is suggested in words.
+/// The suggestions for `orders`, as text.
 fn lines(ran: &Ran) -> String {
     ran.stdout.split("With this it fits:").skip(1).collect()
 }
@@ -420,7 +420,7 @@ fn s510_the_configuration_that_a_manifest_carries_is_judged() {
         (folder.verdict("a.yaml", &[]), folder.verdict("b.yaml", &[])),
         ("fits".into(), "too-short".into())
     );
-    // That --config says something else is a warning.
+    // Another value in --config is a warning.
     let ran = folder.judge("a.yaml", &["--deny-warnings"]);
     assert!(ran.stdout.contains("the manifest carries /etc/orders/stop.toml"), "{}", ran.stdout);
     // A file that is named and not carried must be given.

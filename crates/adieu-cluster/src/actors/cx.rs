@@ -1,4 +1,4 @@
-//! What an actor knows of the entity that it is.
+//! The id and the fence of the entity that an actor is.
 
 use std::fmt;
 use std::sync::Arc;

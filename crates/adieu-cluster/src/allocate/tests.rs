@@ -265,7 +265,7 @@ proptest! {
         prop_assert_eq!(
             owners(place(&view, eligible, &some)), owners(place(&view.clone(), eligible, &some)),
         );
-        // What was placed evenly is not moved.
+        // Shards that were placed evenly are not moved.
         let limits = Limits { moves: 20, percent: 10 };
         let moves = rebalance(&view, eligible, limits, |_| true);
         prop_assert!(moves.is_empty(), "{moves:?}");

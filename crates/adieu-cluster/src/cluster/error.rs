@@ -81,7 +81,7 @@ pub enum ClusterError {
     /// A number of a region is out of bounds.
     #[error("region {name} has {value} {what}, but must have {least} to {most}")]
     Number {
-        /// What the number counts.
+        /// The unit of the number, such as `shards`.
         what: &'static str,
         /// The region.
         name: Arc<str>,
@@ -106,9 +106,9 @@ pub enum JoinError {
         cluster: Arc<str>,
         /// The join deadline.
         within: Duration,
-        /// How far the node got.
+        /// The stage that the node had reached.
         stage: Stage,
-        /// What it was waiting for, if that is known.
+        /// The condition that it waited for, if it is known.
         waiting_for: String,
     },
     /// The cluster has another configuration. The shutdown runs with

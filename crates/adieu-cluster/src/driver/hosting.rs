@@ -15,9 +15,9 @@ use crate::store::Revision;
 use crate::time::{Duration, Instant};
 use crate::transport::Peer;
 
-/// How long a shard may take to drain that moves although this node stays. Nothing hurries such a move,
-/// so it waits for slow handlers. But messages to the shard are kept meanwhile, so a handler that never
-/// ends must not hold it for ever.
+/// The longest drain of a shard that moves while this node stays. No deadline limits such a move,
+/// so it waits for slow handlers. But messages to the shard are kept meanwhile, so a handler that
+/// never ends must not hold it for ever.
 const MOVE: Duration = Duration::from_secs(60);
 
 /// How often a shard that moves logs what it waits for.
@@ -34,7 +34,7 @@ pub(super) struct Hosting {
 
 struct Draining {
     epoch: Revision,
-    /// Since when it drains although this node stays: the shard was moved.
+    /// When its drain began, if the shard moves while this node stays.
     moves_since: Option<Instant>,
     log_at: Instant,
     kill_at: Instant,
@@ -142,7 +142,7 @@ impl Hosting {
         }
     }
 
-    /// This node may no longer act: every entity is dropped.
+    /// Drops every entity, because this node may no longer act.
     pub(super) fn lose(&mut self) {
         if !std::mem::replace(&mut self.is_lost, true) {
             for region in self.shared.regions.all() {
@@ -164,8 +164,7 @@ pub(super) async fn close(shared: &Shared, within: Duration) {
             tracing::warn!(%cluster, ?within, "links to other nodes did not end in time");
         });
     }
-    // What runs in an entity that cannot be stopped has no reply, and its deadlines are not kept any
-    // longer.
+    // An entity that cannot be stopped sends no reply, and its deadlines are no longer kept.
     regions.iter().for_each(|region| region.abandon());
 }
 
@@ -185,7 +184,7 @@ impl Shared {
         let (took, killed_after) = (Short(took).to_string(), Short(MOVE).to_string());
         self.log(move || {
             tracing::warn!(
-                %cluster, shard, waits_for, took, killed_after, "shard to be moved still drains"
+                %cluster, shard, waits_for, took, killed_after, "shard still draining"
             );
         });
     }

@@ -125,7 +125,7 @@ impl Instances {
         self.publish();
     }
 
-    /// Shows what the instances do, for the status.
+    /// Updates the states of the instances for the status.
     fn publish(&self) {
         let state = |running: &Running| match &running.state {
             RunState::Runs(_) if running.stop.is_cancelled() => InstanceState::Stopping,

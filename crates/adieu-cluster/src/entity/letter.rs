@@ -1,4 +1,4 @@
-//! A message on its way into a mailbox, and where its outcome goes.
+//! A message on its way into a mailbox, and the receiver of its outcome.
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -24,10 +24,10 @@ pub(crate) enum Content<C> {
     Encoded(Bytes),
 }
 
-/// Where the outcome of a message goes.
+/// The receiver of the outcome of a message.
 pub(crate) enum ReplyTo<R> {
     /// A tell has none.
-    Nobody,
+    NoReceiver,
     /// To a task of this process.
     Here(ReplySender<R>),
     /// To another node, or to this one through its router.
@@ -50,13 +50,13 @@ impl<C: Command> Content<C> {
 
 impl<R> ReplyTo<R> {
     pub(crate) fn is_ask(&self) -> bool {
-        !matches!(self, Self::Nobody)
+        !matches!(self, Self::NoReceiver)
     }
 
     /// Ends an ask that no handler has seen.
     pub(crate) fn not_run(self, why: Refusal) {
         match self {
-            Self::Nobody => {}
+            Self::NoReceiver => {}
             Self::Here(to) => to.send(Err(NotRun::from(why).into())),
             Self::There(answer) => answer.reply(Reply::NotRun(why)),
         }
@@ -65,7 +65,7 @@ impl<R> ReplyTo<R> {
     /// Ends an ask that a handler may have seen.
     pub(crate) fn unknown(self, why: Unknown) {
         match self {
-            Self::Nobody => {}
+            Self::NoReceiver => {}
             Self::Here(to) => to.send(Err(why.into())),
             Self::There(answer) => answer.reply(Reply::Unknown(why.to_string())),
         }
@@ -76,7 +76,7 @@ impl<R: Serialize> ReplyTo<R> {
     /// Ends an ask with the reply of its entity.
     pub(crate) fn done(self, reply: R) {
         match self {
-            Self::Nobody => {}
+            Self::NoReceiver => {}
             Self::Here(to) => to.send(Ok(reply)),
             Self::There(answer) => answer.reply(match encode(&reply) {
                 Ok(bytes) => Reply::Done(bytes),

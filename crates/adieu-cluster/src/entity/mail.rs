@@ -44,7 +44,7 @@ impl<C: Command> Mail<C> {
         Ok(Self { command, replier, id: MailId::new(id), deadline })
     }
 
-    /// Returns what fails when the mail was replied to or dropped.
+    /// Returns a receiver that fails when the mail was replied to or dropped.
     #[cfg(feature = "actors")]
     pub(crate) fn handled(&mut self) -> tokio::sync::oneshot::Receiver<std::convert::Infallible> {
         let (handled, waits) = tokio::sync::oneshot::channel();
@@ -112,7 +112,7 @@ impl<R: serde::Serialize> Replier<R> {
     }
 
     fn take(&mut self) -> ReplyTo<R> {
-        std::mem::replace(&mut self.to, ReplyTo::Nobody)
+        std::mem::replace(&mut self.to, ReplyTo::NoReceiver)
     }
 }
 

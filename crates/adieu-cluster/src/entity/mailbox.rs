@@ -29,7 +29,7 @@ pub(super) struct Inner<C: Command> {
     pub(super) queue: VecDeque<Letter<C>>,
     waker: Option<Waker>,
     pub(super) task: Option<AbortHandle>,
-    /// Since when the entity has been idle, or has handled the mail in hand.
+    /// The instant since which the entity has been idle, or has handled the mail in hand.
     pub(super) since: Instant,
     /// Counts the instances, so that a task is not mistaken for its successor.
     pub(super) instance: u32,
@@ -41,7 +41,7 @@ pub(super) struct Inner<C: Command> {
     pub(super) has_opened: bool,
     /// Whether the instance is being dropped, and no other follows.
     pub(super) is_killed: bool,
-    /// What must end after the task of the instance, before the instance counts as ended.
+    /// The work that must end after the task of the instance, before the instance counts as ended.
     #[cfg(feature = "actors")]
     pub(super) remainder: Option<Remainder>,
 }
@@ -55,7 +55,7 @@ pub(crate) type Remainder = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 pub(super) enum State {
     /// The instance waits to be started.
     Waiting,
-    /// It runs, and has not asked for mail since `since`.
+    /// It runs, and has not requested mail since `since`.
     Busy,
     /// It waits for mail.
     Idle,
@@ -73,7 +73,7 @@ pub(super) enum Pill {
     Drain,
 }
 
-/// What to do after a mail was put into a mailbox.
+/// The action after a mail was put into a mailbox.
 pub(super) enum Next {
     Nothing,
     Wake(Waker),
@@ -170,7 +170,7 @@ impl<C: Command> Slot<C> {
 
 #[cfg(feature = "actors")]
 impl<C: Command> Slot<C> {
-    /// Sets what must end before the instance counts as ended.
+    /// Sets the work that must end before the instance counts as ended.
     pub(crate) fn set_remainder(&self, remainder: Remainder) {
         self.lock().remainder = Some(remainder);
     }

@@ -1,7 +1,7 @@
-//! The way of one outcome back to its ask, within this process.
+//! Returns one outcome to its ask within this process.
 //!
-//! As a oneshot channel, and the deadlines of a shard can end it, too. So an ask needs no timer of its
-//! own, which would cost more than the rest of an ask on the same node.
+//! Like a oneshot channel, except that the deadlines of a shard can also end it. So an ask needs no
+//! timer of its own, which would cost more than the rest of an ask on the same node.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 
 use crate::message::{AskError, Unknown};
 
-/// Where the outcome of an ask is put.
+/// The slot for the outcome of an ask.
 pub(crate) struct Outlet<R> {
     state: Mutex<State<R>>,
 }

@@ -50,7 +50,7 @@ pub(crate) struct Shard<C: Command> {
     core: Arc<Core<C>>,
     number: u32,
     inner: Mutex<Inner<C>>,
-    /// Itself, for what outlives a call.
+    /// A reference to itself, for values that outlive a call.
     this: Weak<Self>,
 }
 
@@ -58,11 +58,11 @@ struct Inner<C: Command> {
     // --- the sender's side ---
     route: Route,
     sending: HashMap<u64, Sending<C>>,
-    /// Of the asks that went straight into mailboxes.
+    /// The deadlines of the asks that went straight into mailboxes.
     deadlines: Deadlines<C>,
 
     // --- the owner's side ---
-    /// As it was in the last view.
+    /// The grant in the last view.
     grant: Grant,
     admission: Admission,
     held: HashMap<MessageId, Arrived<C>>,
@@ -90,7 +90,7 @@ struct Arrived<C> {
     from: From,
 }
 
-/// Where the answer to a message goes.
+/// The sender of a message, which gets the answer.
 enum From {
     There(Box<dyn Answer>),
     /// To the sender's side of this shard.
@@ -131,7 +131,7 @@ impl<C: Command> Shard<C> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the shard under its lock, and then does what must not be done under it.
+    /// Changes the shard under its lock, and then runs the effects that must not run under it.
     fn change<T>(&self, change: impl FnOnce(&mut Inner<C>, &mut After<C>) -> T) -> T {
         let mut after = After::default();
         let result = {
@@ -144,7 +144,7 @@ impl<C: Command> Shard<C> {
         result
     }
 
-    /// Asks the timers of this node to call when something is due.
+    /// Registers the next due instant with the timers of this node.
     fn set_timer(&self, inner: &mut Inner<C>) {
         let wake = [inner.route.wake(), inner.admission.wake(), inner.deadlines.first()];
         if let Some(at) = wake.into_iter().flatten().min() {

@@ -20,7 +20,7 @@ pub(crate) struct Starts {
     changed: Notify,
 }
 
-/// Where entities can be started.
+/// A shard whose entities can be started.
 pub(super) trait Startable: Send + Sync {
     /// Starts an entity that waits. Returns whether there was one.
     fn start_waiting(self: Arc<Self>, id: &str) -> bool;
@@ -78,7 +78,7 @@ impl Starts {
     /// Returns whether an entity may start now, and counts it.
     pub(super) fn permit(&self, now: Instant) -> bool {
         let mut inner = self.lock();
-        // Those that wait are first.
+        // Waiting entities come first.
         inner.waiting.is_empty() && inner.take(self, now)
     }
 
@@ -116,7 +116,7 @@ impl Starts {
         self.changed.notified().await;
     }
 
-    /// Starts what may start now.
+    /// Starts the entities that may start now.
     pub(crate) fn start_due(&self, now: Instant) -> Due {
         loop {
             let (shard, id) = {

@@ -23,7 +23,7 @@ pub(super) struct Link {
 type Queued = (Envelope, OnEvent);
 
 /// Whether the events of a link that has ended are being reported. The queue accepts nothing
-/// meanwhile, because that would overtake what is about to return to its sender.
+/// meanwhile, because they would overtake messages that are about to return to their sender.
 #[derive(Default)]
 struct Ending(Mutex<bool>);
 
@@ -34,7 +34,7 @@ struct Carried {
     to: Peer,
     sent: VecDeque<(Instant, u64, Envelope)>,
     answered: VecDeque<(Instant, u64, Event)>,
-    /// Where the events of a message go, and whether the other node has read it.
+    /// The receiver of the events of each message, and whether the other node has read it.
     waiting: BTreeMap<u64, (OnEvent, bool)>,
     count: u64,
     queue: mpsc::Receiver<Queued>,
@@ -176,7 +176,7 @@ impl Carried {
         }
     }
 
-    /// Ends everything that is not answered, and what is queued.
+    /// Ends every message that is queued or not answered.
     fn fail(&mut self, why: &str) {
         let ending = Arc::clone(&self.ending);
         {

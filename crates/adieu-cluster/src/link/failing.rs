@@ -1,4 +1,5 @@
-//! Which peers cannot be reached, and when that is logged. Pure: the time is an argument.
+//! Tracks the peers that cannot be reached, and decides when that is logged. Pure: the time is an
+//! argument.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ pub(super) struct Failing {
 #[derive(Debug)]
 struct Entry {
     address: Arc<str>,
-    /// Since when no link has lasted.
+    /// The beginning of the time in which no link has lasted.
     since: Instant,
     failed_at: Instant,
     why: String,
@@ -136,7 +137,7 @@ mod tests {
         assert_eq!(fails(&mut failing, &peer, at(59)), None);
         assert_eq!(fails(&mut failing, &peer, at(67)), Some(Duration::from_secs(67)));
 
-        // A link that lasts is the end of it, and so is a peer that is no longer dialled.
+        // A link that lasts ends the failure, and so does a peer that is no longer dialled.
         assert!(failing.opened(&peer));
         failing.lasted(&peer);
         assert_eq!(fails(&mut failing, &peer, at(100)), None);

@@ -1,7 +1,7 @@
-//! What travels over a link, as protobuf messages.
+//! The frames of a link, as protobuf messages.
 //!
 //! The messages are derived here, so that a build needs no protoc. Fields are only ever added: a
-//! node skips fields that it does not know.
+//! node skips fields that its build does not define.
 
 use std::sync::Arc;
 
@@ -60,7 +60,7 @@ pub(crate) struct Hello {
     pub(crate) node: String,
     #[prost(uint64, tag = "3")]
     pub(crate) incarnation: u64,
-    /// The peer that it wants to reach: another process may have taken over the address.
+    /// The peer to which the link is addressed: another process may have taken over the address.
     #[prost(string, tag = "4")]
     pub(crate) to: String,
     #[prost(uint64, tag = "5")]
@@ -107,7 +107,7 @@ pub(crate) struct Parcel {
     pub(crate) remaining_micros: u64,
     #[prost(bytes = "bytes", tag = "10")]
     pub(crate) payload: Bytes,
-    /// A build that does not know it refuses the message, because it cannot decode the payload.
+    /// A build without this field cannot decode the payload, and refuses the message.
     #[prost(bool, tag = "11")]
     pub(crate) is_request: bool,
 }
@@ -312,7 +312,7 @@ mod tests {
 
     use super::*;
 
-    /// A frame of a later build, with fields that this one does not know.
+    /// A frame of a later build, with fields that this one does not define.
     #[derive(Clone, PartialEq, prost::Message)]
     struct LaterBackward {
         #[prost(uint64, tag = "2")]

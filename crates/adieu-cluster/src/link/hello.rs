@@ -1,4 +1,4 @@
-//! Which peers may speak, and which protocol they speak.
+//! Checks which peers may connect, and selects the protocol.
 
 use std::sync::Arc;
 
@@ -13,18 +13,18 @@ pub(crate) struct Identity {
     pub(crate) cluster: Arc<str>,
     pub(crate) node: NodeId,
     pub(crate) build: Arc<str>,
-    /// The oldest and the newest protocol that it speaks.
+    /// The oldest and the newest protocol that it supports.
     pub(crate) protocol: (u32, u32),
 }
 
-/// What a hello asks for.
+/// The contents of a hello.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Caller {
     pub(super) peer: Peer,
     pub(super) protocol: u32,
     /// The number of its link.
     pub(super) link: u64,
-    /// The incarnation of this node that it wants to reach.
+    /// The incarnation of this node to which the link is addressed.
     pub(super) wanted: Revision,
 }
 
@@ -57,7 +57,7 @@ impl Identity {
         let theirs = (hello.oldest_protocol, hello.newest_protocol);
         let protocol = negotiate(self.protocol, theirs).ok_or_else(|| {
             let ((a, b), (c, d)) = (self.protocol, theirs);
-            format!("this node speaks the protocols {a} to {b}, and the caller {c} to {d}")
+            format!("this node supports the protocols {a} to {b}, and the caller {c} to {d}")
         })?;
         let id = NodeId::new(&hello.node).map_err(|error| error.to_string())?;
         let incarnation = Revision::new(hello.incarnation);
@@ -70,7 +70,7 @@ impl Identity {
     }
 }
 
-/// Returns the newest protocol that both sides speak.
+/// Returns the newest protocol that both sides support.
 pub(super) fn negotiate(ours: (u32, u32), theirs: (u32, u32)) -> Option<u32> {
     let (oldest, newest) = (ours.0.max(theirs.0), ours.1.min(theirs.1));
     (oldest <= newest).then_some(newest)

@@ -2,8 +2,8 @@
 //! becomes of each when the link ends.
 //!
 //! An envelope counts as sent when it is put into a frame. The network may lose the frame, but this
-//! side cannot know that, so after that instant only the peer's `Bye` can prove that the envelope was
-//! not read.
+//! side cannot observe that, so after that instant only the peer's `Bye` can prove that the
+//! envelope was not read.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::mem;

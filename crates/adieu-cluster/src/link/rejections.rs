@@ -1,5 +1,5 @@
-//! Which rejected connections are logged: the first of each cause and caller, and then few. Pure: the
-//! time is an argument.
+//! Decides which rejected connections are logged: the first of each cause and caller, and then few.
+//! Pure: the time is an argument.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use crate::time::{Duration, Instant};
 /// How often the same rejection is logged.
 const PAUSE: Duration = Duration::from_secs(300);
 
-/// How many causes and callers are told apart.
+/// The maximum number of distinct causes and callers.
 const MOST: usize = 256;
 
 /// Why a connection was rejected.

@@ -1,4 +1,5 @@
-//! Which nodes may speak: all on this machine, those with a token, or those with a certificate.
+//! Decides which nodes may connect: all on this machine, those with a token, or those with a
+//! certificate.
 
 use std::fmt;
 use std::io;
@@ -51,7 +52,7 @@ pub enum ListenError {
         /// The address.
         address: SocketAddr,
     },
-    /// The node listens on all addresses, so other nodes cannot know which one reaches it.
+    /// The node listens on all addresses, so it cannot be derived which one reaches it.
     #[error(
         "failed to listen for other nodes on {address}: it stands for all addresses of this machine, \
          so set the one at which other nodes reach this node with `address`, such as 10.0.0.7:{}",
@@ -112,8 +113,8 @@ impl Security {
         Self(Kind::None)
     }
 
-    /// Uses a secret that all nodes share. It proves that a node may speak, but the connections are
-    /// not encrypted: use it in a network that only trusted machines can read.
+    /// Uses a secret that all nodes share. It proves that a node belongs to the cluster, but the
+    /// connections are not encrypted: use it in a network that only trusted machines can read.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Certificates: both sides of a link prove that the cluster's authority knows them.
+//! Certificates: both sides of a link prove that the cluster's authority has signed theirs.
 
 use std::path::Path;
 use std::sync::Arc;

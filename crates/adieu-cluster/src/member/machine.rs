@@ -31,7 +31,7 @@ pub(crate) struct Declared {
     pub(crate) config: ConfigRecord,
 }
 
-/// How far the node wants to go. It only ever rises.
+/// The goal of the node. It only rises.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Goal {
     /// Be a member.
@@ -47,7 +47,7 @@ pub(crate) enum Goal {
     BeRemoved,
 }
 
-/// How far a node is on its way through the cluster.
+/// The stage of a node, from joining to leaving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Stage {
@@ -82,7 +82,7 @@ pub enum Loss {
     WentBack,
 }
 
-/// The setting in which a node differs from the cluster that it wants to join.
+/// The setting in which a node differs from the cluster that it joins.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "configuration does not fit the cluster: {field} is {ours} here and {theirs} in the cluster; {}",
@@ -310,7 +310,9 @@ fn difference(ours: &ConfigRecord, theirs: &ConfigRecord) -> Option<Incompatible
 /// while no node is in the cluster.
 fn remedy(field: &str) -> &'static str {
     match field {
-        PROTOCOL => "run builds that speak the same protocol, or use another name for the cluster",
+        PROTOCOL => {
+            "run builds that support a common protocol, or use another name for the cluster"
+        }
         _ => "use the same value, or another name: the cluster keeps it, even if all nodes stop",
     }
 }

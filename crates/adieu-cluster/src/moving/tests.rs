@@ -1,4 +1,4 @@
-//! Which moves are refused, and the texts of the refusals.
+//! The moves that are refused, and the texts of the refusals.
 
 use proptest::prelude::*;
 

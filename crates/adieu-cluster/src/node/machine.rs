@@ -98,7 +98,7 @@ impl Node {
         self.member.me()
     }
 
-    /// Until when the session is good, if it is not kept again.
+    /// The end of the session, if it is not kept again.
     pub(crate) fn valid_until(&self) -> Instant {
         self.heartbeat.valid_until()
     }

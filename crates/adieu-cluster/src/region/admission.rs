@@ -41,7 +41,7 @@ enum Door {
     Open {
         epoch: Revision,
     },
-    /// Only nested messages enter, until then.
+    /// Until `nested_until`, only nested messages enter.
     Draining {
         epoch: Revision,
         nested_until: Instant,
@@ -67,7 +67,7 @@ pub(crate) struct Arrival {
 pub(crate) enum Decision {
     /// It is inside until [`Admission::leave`].
     Admit,
-    /// It is decided about later.
+    /// The decision follows later.
     Hold,
     Refuse(Refusal),
 }
@@ -165,7 +165,7 @@ impl Admission {
         matches!(self.door, Door::HandedOver { .. })
     }
 
-    /// This node has lost its place: nothing enters any longer.
+    /// Closes the door for good, because this node has lost its place.
     pub(crate) fn lose(&mut self, decided: &mut Vec<(MessageId, Decision)>) {
         self.door = Door::Shut { is_final: true };
         for arrival in std::mem::take(&mut self.held) {
@@ -188,7 +188,8 @@ impl Admission {
     pub(crate) fn receive(&mut self, arrival: Arrival, now: Instant) -> Decision {
         let decision = self.decide(&arrival, now);
         if decision == Decision::Hold {
-            // Its sender has lost the link, and repeats it: it is decided about once, in its place.
+            // The sender lost the link and repeats the message. The repetition replaces the held
+            // one, so there is one decision.
             if let Some(held) = self.held.iter_mut().find(|held| held.id == arrival.id) {
                 *held = arrival;
                 return decision;

@@ -121,7 +121,8 @@ impl Regions {
     }
 }
 
-/// Returns the node that the leader wants a shard to move to, if it can still receive it.
+/// Returns the node to which the leader has requested that a shard move, if it can still receive
+/// it.
 fn wanted<'v>(
     record: &'v ShardRecord,
     shard: &ShardId,

@@ -153,7 +153,7 @@ impl<C: Command> Future for Asking<'_, C> {
             let outcome = match failed {
                 Ok(reply) => Ok(reply),
                 Err(failed) => {
-                    // What was sent through the route was repeated there.
+                    // A message that was sent through the route has been repeated there.
                     let may_repeat = is_direct && this.copy.is_some();
                     match this.repeats.after(failed, may_repeat, now(), *this.deadline) {
                         Next::Repeat(pause) => {

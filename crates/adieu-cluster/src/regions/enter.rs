@@ -21,7 +21,7 @@ pub struct ShardPass {
 
 /// This node does not own the shard, or hands it over.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("shard {shard} is not open on this node: {}", whither(node.as_ref(), *epoch))]
+#[error("shard {shard} is not open on this node: {}", advice(node.as_ref(), *epoch))]
 pub struct Elsewhere {
     /// The shard, such as `cart/17`.
     pub shard: String,
@@ -91,7 +91,7 @@ impl Elsewhere {
     }
 }
 
-fn whither(node: Option<&NodeId>, epoch: Option<u64>) -> String {
+fn advice(node: Option<&NodeId>, epoch: Option<u64>) -> String {
     match (node, epoch) {
         (Some(node), Some(epoch)) => {
             format!("it belongs to {node} (fence {epoch}); send the work there, or try again")

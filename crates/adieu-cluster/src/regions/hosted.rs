@@ -18,12 +18,12 @@ pub(crate) struct RegionInner<C: Command> {
     pub(crate) core: Arc<Core<C>>,
     config: RegionConfig,
     shards: Box<[Arc<Shard<C>>]>,
-    /// What each shard has last seen: the revision of its record, and the epoch of this node.
+    /// The last view of each shard: the revision of its record, and the epoch of this node.
     seen: Mutex<Vec<(Revision, Option<Revision>)>>,
     on_open: Option<OnOpen>,
 }
 
-/// How much there is of a region on this node.
+/// The counts of a region on this node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RegionCount {
     pub(crate) entities: usize,
@@ -51,17 +51,17 @@ pub(crate) trait Hosted: Send + Sync {
 
     fn kill(&self, number: u32) -> Vec<Killed>;
 
-    /// This node has lost its place. Returns the entities that were dropped, by shard.
+    /// Closes the shards for good, because this node has lost its place. Returns the entities that
+    /// were dropped, by shard.
     fn lose(&self) -> Vec<(u32, Vec<Killed>)>;
 
-    /// This node is about to leave: its new messages do not run.
+    /// Refuses new messages, because this node is about to leave.
     fn refuse_new(&self);
 
-    /// This node sends nothing more.
+    /// Stops sending.
     fn close(&self);
 
-    /// Nothing more will become of what was sent, and no timer will call: every message that has no
-    /// outcome ends.
+    /// Ends every message without an outcome: no further event or timer will end it.
     fn abandon(&self);
 
     fn receive(&self, envelope: Envelope, answer: Box<dyn Answer>);

@@ -12,7 +12,7 @@ use crate::entity::Here;
 use crate::records::ShardId;
 use crate::singleton::panic_text;
 
-/// What runs when a shard opens on this node.
+/// The function that runs when a shard opens on this node.
 pub(crate) type OnOpen = Arc<dyn Fn(u32) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
 
 /// Runs the function for one shard, until its future ends, the shard is to be handed over, or this node

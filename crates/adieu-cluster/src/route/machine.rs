@@ -40,7 +40,7 @@ pub(crate) struct Route {
     resting: BTreeSet<(Instant, u64)>,
     /// The owner under this epoch could not be reached.
     pause: Option<Pause>,
-    /// New messages do not run.
+    /// Whether new messages are refused.
     is_leaving: bool,
     is_closed: bool,
     rules: Rules,
@@ -151,7 +151,7 @@ impl Route {
         self.flush(now, out);
     }
 
-    /// A view shows this grant. An older one than is known changes nothing.
+    /// Applies the grant of a view, unless a newer one is known.
     pub(crate) fn see(&mut self, grant: Grant, now: Instant, out: &mut Vec<Effect>) {
         if grant.is_newer_than(&self.grant) {
             self.grant = grant;
@@ -221,12 +221,13 @@ impl Route {
         self.finish(id, Outcome::Unknown(Unknown::Expired), &mut Vec::new());
     }
 
-    /// This node is about to leave: new messages do not run. Messages that it keeps may still be sent.
+    /// Refuses new messages, because this node is about to leave. Messages that it keeps may still
+    /// be sent.
     pub(crate) fn refuse_new(&mut self) {
         self.is_leaving = true;
     }
 
-    /// This node sends nothing more: what it keeps does not run. What was sent waits for its events.
+    /// Stops sending: messages that are kept do not run, and sent ones wait for their events.
     pub(crate) fn close(&mut self, out: &mut Vec<Effect>) {
         self.is_leaving = true;
         self.is_closed = true;
@@ -237,7 +238,8 @@ impl Route {
         }
     }
 
-    /// No event and no time will be reported any longer: every message that has no outcome ends.
+    /// Ends every message without an outcome, because no event and no time will be reported after
+    /// this.
     pub(crate) fn abandon(&mut self, why: &str, out: &mut Vec<Effect>) {
         self.close(out);
         for id in self.messages.keys().copied().collect::<Vec<_>>() {
@@ -364,7 +366,7 @@ impl Route {
         self.pause = Some(Pause { epoch, until: now + lasts, lasts });
     }
 
-    /// Sends what may be sent.
+    /// Sends the messages that may be sent.
     fn flush(&mut self, now: Instant, out: &mut Vec<Effect>) {
         let Some((owner, epoch)) = self.grant.owned() else { return };
         if self.pause.is_some_and(|pause| pause.epoch == epoch && now < pause.until) {

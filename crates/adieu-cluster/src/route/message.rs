@@ -17,7 +17,7 @@ pub(crate) struct Outgoing {
     pub(crate) deadline: Instant,
 }
 
-/// What a sender waits for.
+/// The event that completes a message for its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     /// The owner's admission.
@@ -28,14 +28,14 @@ pub(crate) enum Kind {
     IdempotentAsk,
 }
 
-/// What the driver does.
+/// An action for the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "a message is not sent until the effect is carried out"]
 pub(crate) enum Effect {
     /// Send the message to this node, under this epoch. If the node is not in the table yet, or the
     /// queue is full, that counts as [`crate::transport::Event::Returned`].
     Send { to: Peer, epoch: Revision, id: u64 },
-    /// The message has this outcome. It is forgotten.
+    /// Report this outcome. The route no longer tracks the message.
     Finish { id: u64, outcome: Outcome },
 }
 
@@ -99,7 +99,7 @@ pub(super) struct Message {
     pub(super) attempts: u32,
 }
 
-/// Where a message is.
+/// The state of a message.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum State {
     /// It waits here.

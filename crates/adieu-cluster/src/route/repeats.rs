@@ -1,7 +1,8 @@
-//! How an idempotent ask is repeated by its sender, and what the sender remembers of earlier attempts.
+//! Repeats an idempotent ask at its sender, and records whether an earlier attempt may have run.
 //!
-//! The route repeats what was sent through it. A message that went straight into a mailbox of this node
-//! is unknown to the route, so the sender repeats it, and its next attempt may go through the route.
+//! The route repeats messages that were sent through it. A message that went straight into a
+//! mailbox of this node is unknown to the route, so the sender repeats it, and its next attempt may
+//! go through the route.
 
 use crate::time::{Duration, Instant};
 
@@ -22,7 +23,7 @@ pub(crate) enum Failed<N, U> {
     Unknown(U),
 }
 
-/// What follows an attempt.
+/// The decision after an attempt.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next<N, U> {
     /// Another one, after this pause.

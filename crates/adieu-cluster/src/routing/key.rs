@@ -1,4 +1,4 @@
-//! Where the key of a request is.
+//! Finds the key of a request.
 
 use http::HeaderName;
 use http::request::Parts;

@@ -1,4 +1,4 @@
-//! What a handler knows of the key that its node owns.
+//! The key of a request, as the handler on its owner gets it.
 
 use std::fmt;
 use std::sync::Arc;

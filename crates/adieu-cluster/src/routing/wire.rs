@@ -261,7 +261,7 @@ mod tests {
             let _ = decode_response(bytes.into());
         }
 
-        /// A build that does not know requests takes them for commands.
+        /// A build without requests decodes them as commands.
         #[test]
         fn a_request_is_never_a_command(uri in "/[a-z]{0,40}", body in ".{0,40}") {
             let (head, ()) = Request::get(uri).body(()).unwrap().into_parts();

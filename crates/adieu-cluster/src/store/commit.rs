@@ -40,7 +40,7 @@ pub(crate) enum Write {
     Delete { key: Arc<str> },
 }
 
-/// Which session a record belongs to after it was written.
+/// The session of a record after the write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PutSession {
     /// The record is new, and belongs to none.
@@ -121,7 +121,7 @@ impl Commit {
         self.unchanged(Arc::clone(&key), changed).put(key, value.into(), PutSession::Keep)
     }
 
-    /// Writes a record whatever it was. For records that only the owner of `session` writes.
+    /// Writes a record without comparing it. For records that only the owner of `session` writes.
     pub fn set_under(
         self,
         key: impl Into<Arc<str>>,

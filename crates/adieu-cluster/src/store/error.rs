@@ -18,7 +18,7 @@ pub enum StoreError {
     Unavailable {
         /// The store's name.
         store: &'static str,
-        /// What was requested.
+        /// The request; completes "failed to …".
         verb: &'static str,
         /// The cause.
         #[source]
@@ -40,7 +40,7 @@ pub enum StoreError {
     Refused {
         /// The store's name.
         store: &'static str,
-        /// What was requested.
+        /// The request; completes "failed to …".
         verb: &'static str,
         /// The cause.
         #[source]

@@ -51,7 +51,7 @@ const LONGEST_ANSWER: usize = 256 * 1024 * 1024;
 /// Debian 12, a leading member whose disk or processor stalls may end sessions before their time
 /// ([etcd 15247](https://github.com/etcd-io/etcd/issues/15247)). The tests run on 3.4.23 and 3.7.
 ///
-/// # What an operator should know
+/// # For operators
 ///
 /// - Compact the history (`--auto-compaction-retention`): without it the database grows to its
 ///   quota, and etcd then refuses all commits. A watch whose changes were compacted reports

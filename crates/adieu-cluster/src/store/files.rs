@@ -66,7 +66,7 @@ struct Shared {
 /// The contents of one version.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Contents {
-    /// Which start of the machine the sessions were measured in.
+    /// The boot of the machine in which the sessions were measured.
     boot: String,
     table: Table,
 }
@@ -270,7 +270,8 @@ impl Shared {
         let contents: Contents = serde_json::from_slice(&text).map_err(|error| {
             // An empty table would reuse revisions, which are fences.
             let problem = format!(
-                "{} is damaged ({error}); restore it, or delete the folder if nothing knows its fences",
+                "{} is damaged ({error}); restore it, or delete the folder if no resource stores \
+                 its fences",
                 self.versions.path(version).display()
             );
             StoreError::refused(NAME, verb, problem)

@@ -43,14 +43,14 @@ const SCHEMA: &str = include_str!("postgres/schema.sql");
 /// # What it is not for
 ///
 /// - More than about a thousand commits in a second: they wait for each other.
-/// - A server whose replica may take over without the last commits: that replica does not know the
+/// - A server whose replica may take over without the last commits: that replica does not have the
 ///   current owners of shards. Use synchronous replication, or etcd.
 ///
 /// # When the server's clock is set
 ///
-/// Sessions are measured by the server's time of day. If the clock is set forward, sessions end that
-/// much earlier, and their nodes do not know it. If it is set back, sessions of dead processes last
-/// that much longer. Let the clock be slewed, not set.
+/// Sessions are measured by the server's time of day. If the clock is set forward, sessions end
+/// that much earlier, and their nodes do not notice it. If it is set back, sessions of dead
+/// processes last that much longer. Let the clock be slewed, not set.
 #[derive(Clone)]
 pub struct Postgres {
     connector: Arc<Connector>,

@@ -13,7 +13,7 @@ use super::{
     Write,
 };
 
-/// Changes beyond this many are forgotten: a reader that is further behind loads the table.
+/// Changes beyond this many are removed: a reader that is further behind loads the table.
 const MOST_CHANGES: usize = 4_096;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,7 +23,7 @@ pub(crate) struct Table {
     sessions: BTreeMap<i64, SessionRow>,
     last_session: i64,
     history: VecDeque<Logged>,
-    /// Changes up to this revision may have been forgotten.
+    /// Changes up to this revision may have been removed.
     forgotten: Revision,
 }
 

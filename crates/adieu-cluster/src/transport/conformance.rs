@@ -1,4 +1,4 @@
-//! What every transport must do, as tests that run on any pair of nodes.
+//! The requirements on every transport, as tests that run on any pair of nodes.
 
 use std::sync::{Arc, Mutex};
 
@@ -22,7 +22,7 @@ pub(crate) struct Pair {
     pub(crate) cut: Box<dyn Fn() + Send + Sync>,
 }
 
-/// Receives messages, and answers them when the test says so.
+/// Receives messages, and answers them when the test requests it.
 #[derive(Default)]
 pub(crate) struct Owner {
     received: Mutex<Vec<Received>>,

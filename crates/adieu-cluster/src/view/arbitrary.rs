@@ -63,7 +63,7 @@ fn node(at: usize) -> impl Strategy<Value = Option<Versioned<NodeRecord>>> {
 }
 
 fn shard() -> impl Strategy<Value = Versioned<ShardRecord>> {
-    // An owner of an earlier incarnation is dead, whatever the table says about its name.
+    // An owner of an earlier incarnation is dead, whatever the table has for its name.
     (0_u8..4, 0..NODES, any::<bool>(), 0..NODES, 1_u64..6).prop_map(
         |(kind, owner, is_earlier, to, epoch)| {
             let incarnation = if is_earlier { Revision::new(2) } else { incarnation(owner) };

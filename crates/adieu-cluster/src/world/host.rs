@@ -1,4 +1,5 @@
-//! What a simulated process sends, and what it handles: its routes, its shards and their entities.
+//! The messages that a simulated process sends and handles: its routes, its shards and their
+//! entities.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};

@@ -9,7 +9,7 @@ use crate::transport::Event as Fate;
 /// A link from a sender to a receiver. Envelopes go one way, answers the other.
 #[derive(Default)]
 pub(super) struct Link {
-    /// Which connection it is. A message that an earlier one carries has no effect on this one.
+    /// The number of the connection. Messages of an earlier connection have no effect on this one.
     pub(super) generation: u32,
     pub(super) state: LinkState,
     /// The envelopes without a final answer, in the order in which they were sent.
@@ -17,8 +17,8 @@ pub(super) struct Link {
     /// The envelopes that cannot be sent yet, because a suspended sender has not noticed that the
     /// connection is up.
     pub(super) unsent: VecDeque<(u64, Mail)>,
-    /// What is still to be reported about envelopes of connections that have ended, in order. Until
-    /// then the link accepts nothing.
+    /// The reports still to be made about envelopes of ended connections, in order. Until then the
+    /// link accepts nothing.
     pub(super) ending: VecDeque<(u64, Fate)>,
     sent: u64,
     /// The last envelope that the receiver has read, and on which connection.
@@ -79,7 +79,7 @@ impl Link {
         self.sent
     }
 
-    /// Returns when something arrives that takes this long: not before what was sent earlier.
+    /// Returns when something arrives that takes this long: not before earlier messages.
     pub(super) fn arrives_there(&mut self, at: Time) -> Time {
         self.there = self.there.max(at);
         self.there

@@ -10,7 +10,7 @@ use crate::route::Kind;
 /// Messages are sent until this, and have ended when the world ends.
 const LAST: Time = 100 * SECOND;
 
-/// What happens in the world of one seed with messages.
+/// The events in the world of one seed with messages.
 pub(super) struct Script {
     pub(super) plan: Plan,
     /// Whether nothing fails: processes start and leave, shards move, and every message must run.

@@ -1,4 +1,4 @@
-//! One simulated process: a node's machine, what the driver around it would do, and its faults.
+//! One simulated process: a node's machine, the actions of its driver, and its faults.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -417,7 +417,7 @@ impl Process {
         }
         let Some(node) = &self.node else { return Err("has no session".to_owned()) };
         if self.leaving.is_some() {
-            return Err(format!("wants to leave, and is {}", node.stage()));
+            return Err(format!("is to leave, but is {}", node.stage()));
         }
         match node.stage() {
             Stage::Up if node.is_good(now) => {

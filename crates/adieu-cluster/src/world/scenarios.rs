@@ -1,4 +1,4 @@
-//! Seeds, and worlds in which one thing is to be seen.
+//! Runs many seeds, and worlds that each show one property.
 
 mod akka;
 mod delivery;
@@ -169,7 +169,7 @@ const COMPARISONS: [(&str, u64, Broken); 20] = [
 
 /// The comparisons that no property of the world needs. They limit rival leaders and late writers:
 /// what they prevent is repaired by another comparison of the same commit, or by a later commit.
-/// That each commit has them is checked where commits are built.
+/// Other tests check, where commits are built, that each commit has them.
 const OTHERS: [(&str, Broken); 21] = [
     ("join: the configuration is unchanged", is(Purpose::Join, on_config)),
     ("lead: own incarnation", is(Purpose::Lead, on_node)),

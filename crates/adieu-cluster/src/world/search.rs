@@ -100,7 +100,7 @@ fn s1102_no_state_of_a_small_cluster_loses_doubles_or_reorders_a_message() {
     }
 }
 
-/// Without a rule, some state shows it. With each: what must be possible for that.
+/// Without a rule, some state shows it. With each: the events that must be possible for that.
 #[test]
 fn the_search_finds_every_rule_that_is_missing() {
     let [moves, leaves, _, breaks, _, deadlines] = BUDGETS;

@@ -16,7 +16,7 @@ use crate::transport::{Event as Fate, Refusal};
 /// A peer that is silent for longer is not there.
 pub(super) const KEEPALIVE: Time = 3 * SECOND;
 
-/// What tests break, apart from the rules of the machines.
+/// A defect that tests introduce, in addition to broken rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Defect {
     /// A process that ends a link does not report which envelopes it has read.
@@ -25,7 +25,7 @@ pub(super) enum Defect {
     OlderLink,
     /// A link accepts envelopes while it reports what became of those before.
     AcceptsWhileEnding,
-    /// A sender does not remember that an earlier attempt may have run.
+    /// A sender does not record that an earlier attempt may have run.
     ForgetsAttempts,
 }
 
@@ -319,7 +319,7 @@ impl World {
                         me.is_some_and(|me| me.id == to.id && me.incarnation == to.incarnation)
                     };
                     let Some(to) = self.processes.iter().position(is_peer) else {
-                        // It has a record, and does not know that yet.
+                        // It has a record, and has not seen it yet.
                         let why = "the node does not listen yet".to_owned();
                         self.fate(at, id, Fate::Returned(why));
                         continue;

@@ -1,5 +1,5 @@
-//! What simulated processes do with messages when their view changes, when time passes, and at their
-//! end.
+//! Maintains the messages of simulated processes: when their view changes, when time passes, and at
+//! their end.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -66,7 +66,7 @@ async fn s1167_at_its_deadline_an_ask_that_was_not_opened_did_not_run() {
         };
         let (opened, unopened) = tokio::join!(opened, unopened);
         assert_eq!(opened, AskError::Unknown(Unknown::Expired));
-        // Another node cannot know that its message was not opened.
+        // Another node cannot observe that its message was not opened.
         match node.node.cluster.id().as_str() {
             "one" => assert_eq!(unopened, AskError::NotRun(NotRun::Expired)),
             _ => assert_eq!(unopened, AskError::Unknown(Unknown::Expired)),

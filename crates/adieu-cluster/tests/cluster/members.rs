@@ -180,7 +180,7 @@ async fn s620_a_dead_leader_delays_a_leave_by_no_more_than_the_phase() {
     let one = node(&store, "one").joined().await;
     let two = node(&store, "two").joined().await;
     until("one leads", || two.cluster.status().leader == Some(id("one"))).await;
-    // The leader no longer reaches the store, and its session goes on for a while.
+    // The leader no longer reaches the store, and its session lasts for a while.
     one.store.faults().cut(true);
     let (report, took) = two.leave().await;
     assert_eq!(two.cluster.stage(), Stage::Removed, "{report}");
@@ -268,9 +268,9 @@ async fn s624_a_cordoned_node_is_a_member_that_takes_nothing() {
     let one = node(&store, "one").joined().await;
     one.shutdown.mark_started();
     one.shutdown.cordon();
-    until("the record says so", || !one.cluster.status().nodes[0].ready).await;
+    until("the record shows it", || !one.cluster.status().nodes[0].ready).await;
     assert!(one.shutdown.uncordon());
-    until("the record says so", || one.cluster.status().nodes[0].ready).await;
+    until("the record shows it", || one.cluster.status().nodes[0].ready).await;
     assert_eq!(one.cluster.status().nodes[0].state, NodeState::Up);
 }
 

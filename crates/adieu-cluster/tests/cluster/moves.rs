@@ -90,7 +90,7 @@ async fn s1502_no_ask_is_lost_doubled_or_unknown_while_shards_are_moved() {
     stage.handled.assert_sound();
 }
 
-/// Nothing hurries a move, so a slow handler is not killed for it.
+/// No deadline limits a move, so a slow handler is not killed for it.
 #[tokio::test(start_paused = true)]
 async fn s1610_a_move_waits_for_a_slow_handler_and_kills_a_stuck_one_after_a_minute() {
     for (takes, has_reply) in [(45 * SECOND, true), (600 * SECOND, false)] {

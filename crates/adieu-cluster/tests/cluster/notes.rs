@@ -30,7 +30,7 @@ impl Command for Note {
     type Reply = (String, u64);
 }
 
-/// What the entities of all nodes have handled: per entity, the numbers in order.
+/// The mail that the entities of all nodes have handled: per entity, the numbers in order.
 #[derive(Clone, Default)]
 pub(crate) struct Handled {
     pub(crate) notes: Arc<Mutex<Notes>>,

@@ -95,7 +95,7 @@ fn one_leaves_then_all(servers: &Servers) {
     assert!(written.gaps()[0] < LONG, "as if the node had died");
 }
 
-/// The owner and another node leave at the same time; the third goes on.
+/// The owner and another node leave at the same time; the third continues.
 fn two_leave(servers: &Servers) {
     let stage = servers.cluster("two-leave", LONG_TTL);
     let [one, two, three] = stage.all_up(["one", "two", "three"]);
@@ -205,8 +205,8 @@ fn cut_off(servers: &Servers) {
 
 // --- the store ---
 
-/// The store is killed and started again, and forgets its history while a node is suspended. No
-/// node loses its place, and all can join, hand over and leave afterwards.
+/// The store is killed and started again, and loses its history while a node is suspended. No node
+/// loses its place, and all can join, hand over and leave afterwards.
 fn s882_a_store_that_restarts_and_forgets_disturbs_nothing(mut servers: Servers) {
     let stage = servers.cluster("restarted", LONG_TTL);
     let mut processes = stage.all_up(["one", "two"]);
@@ -220,7 +220,7 @@ fn s882_a_store_that_restarts_and_forgets_disturbs_nothing(mut servers: Servers)
     stage.until("one goes on", |it| it.all.len() > before + 10);
     let three = stage.up("three");
 
-    // What one node misses is forgotten.
+    // A suspended node misses changes that the store then compacts.
     send(&mut processes[1], SIGSTOP);
     let four = stage.up("four");
     stage.leaves(three);
@@ -238,7 +238,7 @@ fn s882_a_store_that_restarts_and_forgets_disturbs_nothing(mut servers: Servers)
 
 // --- the leader ---
 
-/// What makes the leader commit.
+/// The event that makes the leader commit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Trigger {
     /// It starts, alone, and has the singleton.
@@ -255,8 +255,8 @@ enum Trigger {
     LeavesAsOwner,
 }
 
-/// Every commit of a leader: what makes it commit, and what the commit contains. The leader is `lead`;
-/// `two` owns the singleton, unless the leader does, and `three` is there, too.
+/// Every commit of a leader: its cause and its contents. The leader is `lead`; `two` owns the
+/// singleton, unless the leader does, and `three` is there, too.
 const STEPS: [(&str, Trigger, &[&str]); 16] = [
     ("configures", Trigger::Starts, &["/config", r#""kind":"singleton""#]),
     ("joins", Trigger::Starts, &["/node/lead", r#""state":"joining""#]),

@@ -257,7 +257,7 @@ async fn s1457_a_client_that_goes_away_delays_nothing() {
     network.links.mend(&id("one"), &id("two"));
     tokio::time::sleep(10 * SECOND).await;
     assert!(network.runs(&key).is_empty(), "a request ran whose client has gone");
-    // It runs on the first node, and goes on there.
+    // It runs on the first node, and continues there.
     let forwarded = two.begin(Request::get(format!("/carts/{key}/slow/2000")));
     let here = one.begin(Request::get(format!("/carts/{key}/slow/600000")));
     tokio::time::sleep(SECOND).await;

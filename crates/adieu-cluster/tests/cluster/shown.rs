@@ -1,5 +1,5 @@
-//! What a node shows of its regions: how far a hand-over is, the last moves, metrics, and nodes that it
-//! cannot reach.
+//! The display of a node's regions: the progress of a hand-over, the last moves, metrics, and nodes
+//! that it cannot reach.
 
 use std::time::Duration;
 

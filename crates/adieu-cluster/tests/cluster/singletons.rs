@@ -160,7 +160,7 @@ async fn s635_a_cordoned_node_receives_no_singleton() {
     let three = node(&store, "three").sweeper(&history).joined().await;
     two.shutdown.mark_started();
     two.shutdown.cordon();
-    until("the others know", || {
+    until("the others have seen it", || {
         one.cluster.status().nodes.iter().any(|it| it.node == id("two") && !it.ready)
     })
     .await;

@@ -162,7 +162,7 @@ impl History {
         entries.into_iter().filter(|it| it.what == What::Began).map(|it| it.node).collect()
     }
 
-    /// Where an instance runs now.
+    /// The node on which an instance runs now.
     pub(crate) fn running(&self) -> Vec<String> {
         let mut running = Vec::new();
         for entry in self.entries() {

@@ -148,7 +148,7 @@ async fn s651_changes_that_were_compacted_are_reported_as_such(trap: Trap) {
     assert_eq!(&*snapshot.records[0].value, "3");
     let mut fresh = trap.store.changes("c/", snapshot.revision).await.unwrap();
 
-    // A reader that was not behind goes on.
+    // A reader that was not behind continues.
     done(&trap.direct, Commit::new().replace("c/a", third, "4")).await;
     assert_eq!(keys(&collect(&mut *live, 1).await), ["c/a"]);
     assert_eq!(keys(&collect(&mut *fresh, 1).await), ["c/a"]);

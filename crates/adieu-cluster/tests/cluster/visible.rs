@@ -1,4 +1,4 @@
-//! What a node shows of its cluster: status, readiness, and its page of the admin port.
+//! The status and the readiness of a node, and its page of the admin port.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

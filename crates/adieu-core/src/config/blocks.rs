@@ -184,8 +184,8 @@ impl Block<'_> {
         Ok(Some(value))
     }
 
-    /// Refuses keys that have not been asked for so far. To be called before a missing key is reported:
-    /// it may be there, misspelt.
+    /// Returns an error if the table has keys that were not read. Call it before reporting a
+    /// missing key, which may be present but misspelt.
     #[doc(hidden)]
     pub fn refuse_unknown(&self) -> Result<(), ConfigError> {
         self.0.finish()

@@ -31,7 +31,7 @@ pub(super) fn parse(text: &str) -> Result<Duration, String> {
     })
 }
 
-/// Replaces the units of HOCON that humantime does not know.
+/// Replaces the units of HOCON that humantime does not support.
 fn with_short_units(text: &str) -> String {
     let units = [
         ("nanoseconds", "ns"),

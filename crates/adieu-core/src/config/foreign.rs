@@ -1,8 +1,8 @@
 //! Handles the keys outside our block in a configuration of Akka, Akka.NET or Pekko.
 //!
-//! Keys that do not concern us are ignored. The keys of a cluster are kept for the crate that has
-//! clusters. Keys that are spelt almost like ours are an error,
-//! because a misspelt block would otherwise silently leave every key at its default.
+//! Unrelated keys are ignored. The keys of a cluster are kept for the crate that has clusters. Keys
+//! that are spelt almost like these are an error, because a misspelt block would otherwise silently
+//! leave every key at its default.
 
 use serde_json::{Map, Value};
 

@@ -1,4 +1,4 @@
-//! Reads keys from a table, and remembers the table's path and the keys that were read.
+//! Reads keys from a table, and stores the table's path and the keys that were read.
 
 use std::time::Duration;
 

@@ -128,8 +128,8 @@ impl Config {
         self
     }
 
-    /// Sets the shortest time for which the process does so, even without requests. It is limited to
-    /// [`Config::lame_duck`].
+    /// Sets the shortest time for which the process serves after it has become unready, even
+    /// without requests. It is limited to [`Config::lame_duck`].
     ///
     /// The default is four seconds, which routers usually need to react. If a service gets few
     /// requests, a pause between them does not show that the routers have reacted.

@@ -1,9 +1,9 @@
 //! Compares the work that was accepted with the work that was finished, when resources begin to close
 //! and when the run ends.
 //!
-//! Phases can be disabled, skipped or cut short, and with them the tasks that drain and report. So the
-//! end does not rely on them: every source of work is asked which of its work no task has reported. A
-//! shutdown is clean only if none has any.
+//! Phases can be disabled, skipped or cut short, and with them the tasks that drain and report. So
+//! the end does not rely on them: the engine queries every source for work that no task has
+//! reported. A shutdown is clean only if none has any.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub struct WorkSource {
 /// Returns work that no task of the shutdown has reported.
 type Account = Arc<dyn Fn() -> Option<String> + Send + Sync>;
 
-/// What a report contains if an account panics.
+/// The text of a report if an account panics.
 const UNKNOWN: &str = "unfinished work is not known, because its account panicked";
 
 /// The sources of work that are not gates, and the work of all sources that was not finished.

@@ -129,8 +129,7 @@ impl Shared {
         Some((limits, core.home.clone()))
     }
 
-    /// Does what the signal would do, and returns the rung that is reached. `via` names the source of the
-    /// request, if it is not a signal.
+    /// Has the effect of the signal. Returns the rung that is reached.
     pub(super) fn receive(
         self: &Arc<Self>,
         signal: Signal,
@@ -240,7 +239,7 @@ mod tests {
         assert!(beginning.join().unwrap(), "the other beginning was first");
 
         let is_watched = || shared.process.watchdog.left().is_some_and(|left| left <= ALLOWED);
-        assert!(is_watched(), "the watchdog knows {:?}", shared.process.watchdog.left());
+        assert!(is_watched(), "the watchdog has {:?}", shared.process.watchdog.left());
         let has_deadline =
             || shutdown.deadline().is_some_and(|deadline| deadline.remaining() <= ALLOWED);
         until(has_deadline);

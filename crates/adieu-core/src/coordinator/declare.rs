@@ -56,7 +56,7 @@ enum Refusal {
     EmptyName,
     UnknownPhase(PlanError),
     ZeroTimeout,
-    EndlessTimeout,
+    TimeoutTooLong,
     TooLate,
     OverBudget(Box<BudgetCheck>),
 }
@@ -171,7 +171,7 @@ impl Shared {
         match entry.timeout {
             Some(Duration::ZERO) => return Refused::because(Some(entry), Refusal::ZeroTimeout),
             Some(timeout) if timeout > LONGEST => {
-                return Refused::because(Some(entry), Refusal::EndlessTimeout);
+                return Refused::because(Some(entry), Refusal::TimeoutTooLong);
             }
             Some(_) | None => {}
         }
@@ -246,7 +246,7 @@ impl Refusal {
             Self::EmptyName => AddTaskError::EmptyName { phase },
             Self::UnknownPhase(problem) => AddTaskError::UnknownPhase { task, problem },
             Self::ZeroTimeout => AddTaskError::ZeroTimeout { task, phase },
-            Self::EndlessTimeout => AddTaskError::EndlessTimeout { task, phase },
+            Self::TimeoutTooLong => AddTaskError::TimeoutTooLong { task, phase },
             Self::TooLate => AddTaskError::TooLate { task, phase },
             Self::OverBudget(check) => AddTaskError::OverBudget { task, phase, check },
         }

@@ -20,7 +20,7 @@ pub(super) struct Declared {
 /// The time that the platform allows, and the warning if the worst case is longer.
 pub(super) struct Allowance {
     pub(super) budget: Budget,
-    /// Where `kill_after` comes from.
+    /// The source of `kill_after`.
     pub(super) source: Source,
     /// The limit that was set by `shorten` before the shutdown began.
     pub(super) limit: Option<Duration>,

@@ -1,5 +1,5 @@
-//! Carries out what the machine decides. During a shutdown, only the driver starts, cancels and aborts
-//! tasks.
+//! Carries out the effects of the machine. During a shutdown, only the driver starts, cancels and
+//! aborts tasks.
 //!
 //! [`Driver::step`] processes everything that has happened and carries out the effects. It never waits.
 //! Any thread may call it at any time, and an additional step does no harm. `driver/threads.rs` decides

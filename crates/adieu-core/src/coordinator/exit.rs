@@ -12,7 +12,7 @@ use crate::policy::ExitCode;
 use crate::report::{Finding, Report};
 use crate::status::Stage;
 use crate::time::now;
-use crate::watchdog::{AtDeadline, LAST_WORDS};
+use crate::watchdog::{AtDeadline, FINAL_LINE_WAIT};
 
 /// How long a process that ends at once may take to write its report.
 const TO_WRITE: Duration = Duration::from_millis(100);
@@ -145,7 +145,7 @@ impl AtDeadline for DeadlinePassed {
             Ok(()) => Ok(()),
             Err(ExitDecision::Main(decided)) => Err(decided),
             Err(ExitDecision::Forced(decided)) => {
-                std::thread::sleep(LAST_WORDS); // A signal ends the process now.
+                std::thread::sleep(FINAL_LINE_WAIT); // A signal ends the process now.
                 Err(decided)
             }
         }

@@ -1,4 +1,4 @@
-//! Values that adapters share on one shutdown. The engine does not know their types.
+//! Values that adapters share on one shutdown. The engine is independent of their types.
 
 use std::any::Any;
 use std::sync::Arc;

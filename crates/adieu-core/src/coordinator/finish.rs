@@ -7,7 +7,7 @@ use super::shared::Shared;
 use crate::outcome::Ending;
 use crate::report::Report;
 use crate::shield::drop_each_shielded;
-use crate::watchdog::LAST_WORDS;
+use crate::watchdog::FINAL_LINE_WAIT;
 
 // === impl Shared ===
 
@@ -29,8 +29,8 @@ impl Shared {
             if self.process.decide_exit(ExitDecision::Main(report.exit_code)).is_err() {
                 return; // A signal or the watchdog ends the process now.
             }
-            self.write_report(&report, LAST_WORDS);
-            let _ = self.journal().flush(LAST_WORDS);
+            self.write_report(&report, FINAL_LINE_WAIT);
+            let _ = self.journal().flush(FINAL_LINE_WAIT);
             self.process.watchdog.exit(report.exit_code);
         }
     }

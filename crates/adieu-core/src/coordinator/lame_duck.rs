@@ -130,10 +130,10 @@ fn duration(
     }
 }
 
-/// Returns whether routers learn from the shutdown itself that this process stops: a signal, a command
-/// to leave or the loss of a place in a cluster comes while the process serves. A process that could not
-/// join was never ready. An application that stops itself knows whether routers send to it, and sets
-/// `lame-duck`, or the signal of its own reason.
+/// Returns whether routers learn from the shutdown itself that this process stops: a signal, a
+/// command to leave or the loss of a place in a cluster comes while the process serves. A process
+/// that could not join was never ready. The author of an application that stops itself knows
+/// whether routers send to it, and sets `lame-duck`, or the signal of its own reason.
 fn surprises_routers(reason: &Reason) -> bool {
     match reason {
         Reason::ProcessTerminate(_) | Reason::ClusterLeaving | Reason::ClusterDowning => true,

@@ -5,7 +5,7 @@
 //! | place | lock | held while |
 //! |---|---|---|
 //! | outermost | `DRIVER` | the driver makes one step, which logs lines and starts tasks |
-//! | 1 | `LISTENER` | signals are installed, which asks the platform for its limit |
+//! | 1 | `LISTENER` | signals are installed, which queries the platform for its limit |
 //! | 2 | `DRAINS` | gates are added, cordoned or uncordoned |
 //! | 3 | `CORE` | declarations or the run are read or changed |
 //! | leaf | all others | one value is read or changed |

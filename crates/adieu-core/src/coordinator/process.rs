@@ -37,8 +37,8 @@ struct Exit {
     decided: Option<ExitDecision>,
 }
 
-/// Which part of the process ends it. The first that decides wins: if several ended it at once, each
-/// with a code of its own, the report might contain another code than that of the process.
+/// The part of the process that ends it. The first that decides wins: if several ended it at once,
+/// each with a code of its own, the report might contain another code than that of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ExitDecision {
     /// `main` returns this code, and has written its report.

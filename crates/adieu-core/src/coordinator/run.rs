@@ -1,4 +1,4 @@
-//! One run of the shutdown: the machine, and the facts that the machine must not know.
+//! One run of the shutdown: the machine, and the facts on which the machine must not depend.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -15,7 +15,7 @@ use crate::rung::Rung;
 use crate::signals::{Listener, Signal, SignalError, end_now};
 use crate::status::Stage;
 use crate::time::Duration;
-use crate::watchdog::last_words;
+use crate::watchdog::write_final_line;
 
 /// The limit of the platform, to be logged.
 struct PlatformLimit {
@@ -44,9 +44,9 @@ impl Shutdown {
     /// the last rung, that thread ends the process. After the shutdown is over, one signal ends the
     /// process.
     ///
-    /// From this call on, the deadline is the time that the platform allows. Under systemd this function
-    /// asks systemd for it, and blocks for a second at most. If the same signals are installed already,
-    /// this does nothing.
+    /// From this call on, the deadline is the time that the platform allows. Under systemd this
+    /// function queries systemd for it, and blocks for a second at most. If the same signals are
+    /// installed already, this does nothing.
     ///
     /// # Errors
     ///
@@ -59,10 +59,10 @@ impl Shutdown {
         self.shared().install_signals(signals.into_iter().collect())
     }
 
-    /// Stops listening to the signals, and restores what they did before: they are delivered to
-    /// listeners of the application, including listeners that were added later. If there are none, they
-    /// have their default action, which for most signals ends the process. As process 1, the process
-    /// exits with 128 and the number of the signal.
+    /// Stops listening to the signals, and restores their previous effect: they are delivered to
+    /// listeners of the application, including listeners that were added later. If there are none,
+    /// they have their default action, which for most signals ends the process. As process 1, the
+    /// process exits with 128 and the number of the signal.
     ///
     /// # Errors
     ///
@@ -72,7 +72,7 @@ impl Shutdown {
         listener.map_or(Ok(()), Listener::stop)
     }
 
-    /// Does what the signal would do, and returns the rung that is reached. Returns `None` if the signal
+    /// Has the effect of the signal. Returns the rung that is reached. Returns `None` if the signal
     /// is an echo of the last one.
     ///
     /// For signals that arrive in other ways. It never ends the process: on [`Rung::Exit`], the caller
@@ -150,7 +150,7 @@ impl Shared {
                 Err(ExitDecision::Main(decided)) => end_now(decided),
                 Err(ExitDecision::Forced(_)) => return, // The watchdog ends the process now.
             }
-            last_words(move || format!("{signal:<21} {why}, exit code {code}"));
+            write_final_line(move || format!("{signal:<21} {why}, exit code {code}"));
             end_now(code);
         }
     }

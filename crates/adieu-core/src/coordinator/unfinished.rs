@@ -7,8 +7,8 @@ use super::shared::Shared;
 use crate::gate::Gate;
 use crate::task::{Describe, Detail};
 
-/// What a report adds to work that remained when resources began to close. The work may have ended since,
-/// but it is not known whether it succeeded.
+/// The words that a report adds to work that remained when resources began to close. The work may
+/// have ended since, but it is not known whether it succeeded.
 const AT_CLOSE: &str = "when resources began to close";
 
 // === impl Shared ===

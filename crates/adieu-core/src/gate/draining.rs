@@ -31,7 +31,7 @@ pub enum Verdict {
 // === impl Draining ===
 
 impl Draining {
-    /// The code by which programs tell this refusal from others.
+    /// The code by which programs distinguish this refusal from others.
     pub const CODE: &'static str = "draining";
 
     pub(super) fn new(retry_after: Duration) -> Self {

@@ -35,8 +35,8 @@ impl Pass {
         Self { inner, tag: PassTag::of(class) }
     }
 
-    /// Counts one more unit of work, whatever the state of the gate is. The caller must know that a
-    /// pass is inside.
+    /// Counts one more unit of work, whatever the state of the gate is. The caller must ensure that
+    /// a pass is inside.
     pub(super) fn beside(inner: &'static GateMemory, class: DrainClass) -> Self {
         inner.counters.enter_beside(ThreadIndex::current());
         Self::admitted(inner, class)

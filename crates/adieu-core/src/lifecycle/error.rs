@@ -65,7 +65,7 @@ pub enum AssembleError {
     },
     /// A timeout is one year at most.
     #[error("step {step} has a timeout longer than the maximum (one year)")]
-    EndlessTimeout {
+    TimeoutTooLong {
         /// The step.
         step: Arc<str>,
     },

@@ -161,7 +161,7 @@ fn check(step: &Step) -> Result<(), AssembleError> {
             return Err(AssembleError::ZeroTimeout { step: Arc::clone(&step.id) });
         }
         if timeout > LONGEST {
-            return Err(AssembleError::EndlessTimeout { step: Arc::clone(&step.id) });
+            return Err(AssembleError::TimeoutTooLong { step: Arc::clone(&step.id) });
         }
     }
     Ok(())

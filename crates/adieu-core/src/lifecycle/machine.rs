@@ -82,7 +82,7 @@ enum State {
     Stopped,
 }
 
-/// How far the escalation of a start has come: cancelled, then aborted.
+/// The escalation that a start has reached: cancelled, then aborted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pressure {
     None,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::error::AssembleError;
 use super::step::Step;
 
-/// Where the process runs. The profile decides which steps are allowed.
+/// The environment of the process. The profile decides which steps are allowed.
 ///
 /// It is declared, not detected: the markers of a step declare what the step does, and the profile
 /// decides whether that is allowed.

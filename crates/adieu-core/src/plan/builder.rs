@@ -318,7 +318,7 @@ fn check_timeout(phase: &Phase, timeout: Option<Duration>) -> Result<(), PlanErr
     match timeout {
         Some(Duration::ZERO) => Err(PlanError::ZeroTimeout { phase: phase.clone() }),
         Some(timeout) if timeout > LONGEST => {
-            Err(PlanError::EndlessTimeout { phase: phase.clone() })
+            Err(PlanError::TimeoutTooLong { phase: phase.clone() })
         }
         Some(_) | None => Ok(()),
     }

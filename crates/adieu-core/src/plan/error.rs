@@ -40,7 +40,7 @@ pub enum PlanError {
     },
     /// A timeout is one year at most.
     #[error("phase {phase} has a timeout longer than the maximum (one year)")]
-    EndlessTimeout {
+    TimeoutTooLong {
         /// The phase in question.
         phase: Phase,
     },

@@ -46,7 +46,7 @@ enum PreviousDisposition {
 
 static REMOVED_SIGNALS: Mutex<Option<RemovedSignals>> = Mutex::new(None);
 
-/// Registers a listener for these signals, and remembers their previous dispositions.
+/// Registers a listener for these signals, and stores their previous dispositions.
 pub(super) fn install<T>(
     signals: &[Signal],
     register: impl FnOnce() -> io::Result<T>,
@@ -135,8 +135,8 @@ fn do_default_action(signal: i32) {
     if is_first_process && HARMLESS.contains(&signal) {
         return;
     }
-    // The kernel protects process 1 from default actions, so there the process must exit itself. The
-    // same holds for signals that signal-hook does not know.
+    // The kernel protects process 1 from default actions, so there the process must exit itself.
+    // The same holds for signals that signal-hook does not support.
     if is_first_process || signal_hook::low_level::emulate_default_handler(signal).is_err() {
         end_now(Signal(signal).exit_code());
     }

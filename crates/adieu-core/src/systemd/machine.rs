@@ -19,7 +19,7 @@ use crate::readiness::Readiness;
 use crate::status::Stage;
 use crate::time::{Duration, Instant};
 
-/// How much time one request asks for. A shutdown without progress for that long hangs.
+/// The time that one request adds. A shutdown without progress for that long counts as hung.
 const EXTENSION: Duration = Duration::from_secs(30);
 
 /// The minimum time between two requests for more time.

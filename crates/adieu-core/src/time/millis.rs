@@ -14,7 +14,7 @@ pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration
 pub(crate) mod option {
     use super::{Deserialize, Deserializer, Duration, Serializer, duration, millis};
 
-    #[expect(clippy::ref_option, reason = "serde's `with` wants this signature")]
+    #[expect(clippy::ref_option, reason = "serde's `with` requires this signature")]
     pub(crate) fn serialize<S: Serializer>(
         duration: &Option<Duration>,
         to: S,

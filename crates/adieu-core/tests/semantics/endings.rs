@@ -77,7 +77,7 @@ impl CustomReason for AlsoAsked {
     }
 }
 
-/// Calls the shutdown whenever it is asked for its name or its signal.
+/// Calls the shutdown whenever its name or its signal is requested.
 #[derive(Debug)]
 struct Curious {
     shutdown: Shutdown,

@@ -14,10 +14,10 @@ use crate::names::{Key, Owner};
 
 /// Locks in Redis.
 ///
-/// Every operation is one script, which is sent by its hash and loaded if the server does not know
+/// Every operation is one script, which is sent by its hash and loaded if the server does not have
 /// it. Times are on the server's clock. The keys of a lock, `adieu:{key}:lock`, `:fence` and
-/// `:markers`, share a hash tag, so that they are in one slot of a Redis Cluster. For a cluster, pass
-/// a `redis::cluster_async::ClusterConnection` to [`Redis::new`].
+/// `:markers`, share a hash tag, so that they are in one slot of a Redis Cluster. For a cluster,
+/// pass a `redis::cluster_async::ClusterConnection` to [`Redis::new`].
 ///
 /// # Limits
 ///
@@ -27,17 +27,17 @@ use crate::names::{Key, Owner};
 /// change to its disk (`appendfsync always`). Use Redis where two holders at a time are a waste and
 /// not a disaster.
 ///
-/// **A fence may fall after a failover.** A fence is the last one that the server remembers plus one,
-/// or the server's time in microseconds, whichever is higher. So fences rise when the server has lost
-/// all its data, and when a replica takes over that has every write, whatever its clock shows. A
-/// replica that lacks the last writes and whose clock is behind grants fences that are lower than
-/// those that it does not know. If stale writers must be rejected even then, use
+/// **A fence may fall after a failover.** A fence is the last one that the server has stored plus
+/// one, or the server's time in microseconds, whichever is higher. So fences rise when the server
+/// has lost all its data, and when a replica takes over that has every write, whatever its clock
+/// shows. A replica that lacks the last writes and whose clock is behind grants fences that are
+/// lower than those that it does not have. If stale writers must be rejected even then, use
 /// [`Postgres`](crate::Postgres) or `Etcd`.
 ///
-/// **When the server's clock is set.** Forward: leases end that much earlier, and another replica can
-/// acquire the lock before its holder notices, which is at its next renewal. Back: a lease whose
-/// holder has died lasts that much longer; a lease that is renewed is not affected. Fences rise in
-/// both cases, as long as the server remembers the last one.
+/// **When the server's clock is set.** Forward: leases end that much earlier, and another replica
+/// can acquire the lock before its holder notices, which is at its next renewal. Back: a lease
+/// whose holder has died lasts that much longer; a lease that is renewed is not affected. Fences
+/// rise in both cases, as long as the server has the last one.
 ///
 /// **What stays for ever:** for each key `adieu:{key}:fence`, and `adieu:{key}:markers` with one field
 /// for each singleton and for each version of once-per-fleet work. They do not expire. A server that

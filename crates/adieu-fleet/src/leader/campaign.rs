@@ -23,7 +23,7 @@ pub(super) struct Campaign<W> {
 
 /// How a term ended.
 enum End {
-    /// The work returned, or was asked to stop.
+    /// The work returned, or was signalled to stop.
     Resigned,
     Lost,
     Failed(BoxError),

@@ -141,7 +141,7 @@ async fn n16_a_redis_replica_that_lacks_writes_and_whose_clock_is_behind_grants_
     assert!(redis.release(&known).await.unwrap().is_held());
     let unknown = acquire(&redis, "two").await;
     let redis = pair.fail_over().await;
-    assert!(redis.release(&known).await.unwrap().is_held(), "it does not know of the release");
+    assert!(redis.release(&known).await.unwrap().is_held(), "it has not received the release");
     let next = acquire(&redis, "three").await;
     assert!(next.fence > known.fence && next.fence < unknown.fence, "{next:?} {unknown:?}");
 }

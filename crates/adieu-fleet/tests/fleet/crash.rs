@@ -55,7 +55,7 @@ async fn s139_a_lock_held_during_a_server_crash_stays_held_until_it_expires() {
     let expires: String = client.query_one(expires, &[]).await.unwrap().get(0);
     let locks = PostgresSession::new(&config(server.port())).unwrap();
     let two = lock(locks, "job", ttl, "two");
-    let holder = two.holder().await.unwrap().expect("its holder may not know of the crash");
+    let holder = two.holder().await.unwrap().expect("its holder may not have noticed the crash");
     let next = two.acquire(Deadline::after(3 * ttl)).await.unwrap();
     let is_over: bool = client.query_one(over, &[&expires]).await.unwrap().get(0);
     assert!(is_over, "granted {:?} after the crash", stopped.elapsed());

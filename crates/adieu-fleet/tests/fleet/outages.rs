@@ -92,7 +92,7 @@ async fn restarted(kind: Kind) {
     let next = two.acquire(by(30)).await.unwrap();
     log.note(machine_time(), next.fence().get(), What::Held);
     if kind == Kind::Session {
-        assert!(tokio::time::Instant::now() >= valid_until, "its holder may not know yet");
+        assert!(tokio::time::Instant::now() >= valid_until, "its holder may not have noticed yet");
     }
     assert!(next.fence() > old);
     next.mark("written", "by two").await.unwrap();

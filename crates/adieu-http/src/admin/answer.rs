@@ -156,7 +156,7 @@ impl Answers {
         }
     }
 
-    /// Lists what can be requested.
+    /// Lists the endpoints.
     fn index(&self) -> String {
         let mut index = format!("available:\n{INDEX}");
         for (name, page) in adapter::pages(&self.shutdown) {

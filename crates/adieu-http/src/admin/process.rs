@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-/// Which process answers.
+/// The process that answers.
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) name: String,

@@ -66,7 +66,7 @@ impl Cuts {
             if count <= MAX_LOGGED {
                 let (server, reason) = (Arc::clone(server), reason.clone());
                 log(&self.shutdown, move || {
-                    warn!(name = &*server, request = name, reason = &*reason, "answer cut");
+                    warn!(name = &*server, request = name, reason = &*reason, "response cut");
                 });
             }
         }
@@ -84,18 +84,18 @@ impl Cuts {
         drop(all);
         if unlogged > 0 {
             let server = Arc::clone(&self.server);
-            log(&self.shutdown, move || warn!(name = &*server, more = unlogged, "answers cut"));
+            log(&self.shutdown, move || warn!(name = &*server, more = unlogged, "responses cut"));
         }
         Err(self.summary().unwrap_or_default())
     }
 
-    /// Counts and names the responses that have been cut: `2 answers cut: GET /a (…), GET /b (…)`.
+    /// Counts and names the responses that have been cut: `2 responses cut: GET /a (…), GET /b (…)`.
     pub(crate) fn summary(&self) -> Option<String> {
         let all = self.counts();
         let named = all.names.join(", ");
         let more = all.count.saturating_sub(all.names.len());
         let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let noun = if all.count == 1 { "answer" } else { "answers" };
+        let noun = if all.count == 1 { "response" } else { "responses" };
         (all.count > 0).then(|| format!("{} {noun} cut: {named}{rest}", all.count))
     }
 }

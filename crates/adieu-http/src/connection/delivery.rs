@@ -1,6 +1,6 @@
 //! How much of a connection's responses the client has received.
 //!
-//! The connection's task records what it writes; the kernel knows how much of that the client has
+//! The connection's task records what it writes; the kernel reports how much of that the client has
 //! acknowledged (see [`socket`](crate::socket)). On a platform that does not report it, bytes count
 //! as acknowledged when the kernel has taken them.
 

@@ -78,7 +78,7 @@ const AWAITS_APPLICATION: u64 = 1;
 /// has received are removed.
 const ENDED: usize = 32;
 
-/// How many requests of a client that does not read its responses are remembered.
+/// The maximum number of stored requests of a client that does not read its responses.
 const MAX_UNREAD: usize = 1_000;
 
 // === impl Requests ===
@@ -175,7 +175,7 @@ impl Requests {
         }
     }
 
-    /// Returns whether many responses are remembered, and some should be forgotten.
+    /// Returns whether many responses are stored, and some should be removed.
     #[inline]
     pub(super) fn is_crowded(&self) -> bool {
         self.is_crowded.load(Ordering::Relaxed)

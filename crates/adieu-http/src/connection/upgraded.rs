@@ -45,7 +45,7 @@ struct Shared<I> {
     /// For a WebSocket: the application's position in its frames.
     frames: Option<WebSocketFrames>,
     close_frame: CloseFrame,
-    // The socket remembers one waker for each direction, and the server's may have replaced the
+    // The socket stores one waker for each direction, and the server's may have replaced the
     // application's there.
     reader: Option<Waker>,
     writer: Option<Waker>,

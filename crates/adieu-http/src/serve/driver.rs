@@ -40,7 +40,7 @@ use crate::stage::{CurrentStage, Stage};
 /// busy loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How often the server checks, while requests finish, whether it has to wait any longer.
+/// How often the server checks, while requests finish, whether it still has to wait.
 const DRAIN_CHECK: Duration = Duration::from_millis(250);
 
 struct Server<L: Listener, S> {

@@ -1,4 +1,5 @@
-//! The tasks of a server in the phases of the shutdown: they request, and the driver does.
+//! The tasks of a server in the phases of the shutdown: they send requests to the driver, which
+//! carries them out.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +19,7 @@ pub(super) struct StopRequest {
     pub(super) stop_within: Option<Duration>,
 }
 
-/// How far the server has followed.
+/// The stage that the server has reached.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct StopProgress {
     pub(super) is_unbound: bool,

@@ -235,7 +235,7 @@ async fn s212_a_cut_answer_is_named_in_the_log() {
     stalled.readable().await.unwrap();
     end(&server).await;
     let text = log.text();
-    let line = text.lines().find(|line| line.contains("answer cut")).expect(&text);
+    let line = text.lines().find(|line| line.contains("response cut")).expect(&text);
     assert!(line.contains("GET /big") && !line.contains("secret"), "{line}");
 }
 
@@ -446,7 +446,7 @@ async fn s371_answers_that_were_received_are_not_named_as_cut() {
     let response = requests.send_request(get_request("/big")).await.unwrap();
     let report = end(&server).await;
     let problems = problems(&report);
-    assert!(problems.contains("1 answer cut: GET /big"), "{problems}");
+    assert!(problems.contains("1 response cut: GET /big"), "{problems}");
     drop((response, requests));
     let _ = connection.await;
 }

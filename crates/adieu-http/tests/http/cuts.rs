@@ -80,14 +80,14 @@ async fn s464_every_request_that_is_cut_is_named_in_the_log() {
     let _guard = tracing::subscriber::set_default(log.subscriber());
     let (paths, report, counted) = cut(10, window(Duration::from_millis(500))).await;
     let text = log.text();
-    let lines: Vec<_> = text.lines().filter(|line| line.contains("answer cut")).collect();
+    let lines: Vec<_> = text.lines().filter(|line| line.contains("response cut")).collect();
     for path in &paths {
         let named = lines.iter().filter(|line| line.contains(&format!("GET {path}\""))).count();
         assert_eq!(named, 1, "{path} in\n{text}");
     }
     assert_eq!((lines.len(), counted), (40, 40));
     let problems = problems(&report);
-    assert!(problems.contains("40 answers cut: GET /"), "{problems}");
+    assert!(problems.contains("40 responses cut: GET /"), "{problems}");
     assert!(problems.contains(" and 20 more"), "{problems}");
     assert!(problems.contains("(not finished when the window ended)"), "{problems}");
 }
@@ -97,7 +97,7 @@ async fn s465_a_request_that_is_cut_counts_once() {
     for window in [Duration::ZERO, Duration::from_millis(300)] {
         let config = Config::for_tests().drain_timeout(window);
         let (_, report, counted) = cut(5, config).await;
-        assert!(problems(&report).contains("20 answers cut"), "{report}");
+        assert!(problems(&report).contains("20 responses cut"), "{report}");
         assert_eq!(counted, 20, "with a window of {window:?}");
     }
 }
@@ -124,7 +124,7 @@ async fn s466_a_request_on_a_route_with_a_window_counts_once_and_gets_the_refusa
     let report = run(&server).await;
     assert!(client.response().await.starts_with("http/1.1 503"));
     let problems = problems(&report);
-    assert!(problems.contains("1 answer cut: GET /wait/1"), "{problems}");
+    assert!(problems.contains("1 response cut: GET /wait/1"), "{problems}");
     assert_eq!(gate.cut_off(), 1);
 }
 

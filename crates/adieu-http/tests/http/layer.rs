@@ -378,7 +378,7 @@ async fn read_large_answer(waits_for_server: bool) -> (Arc<Report>, usize) {
 async fn s788_a_large_frame_in_another_server_holds_its_pass_until_the_server_has_taken_it() {
     let (report, read) = read_large_answer(false).await;
     assert!(report.is_clean(), "{report}");
-    // What hyper had buffered may be lost, which the layer cannot observe.
+    // Bytes that hyper had buffered may be lost, which the layer cannot observe.
     assert!(read + (1 << 20) > LARGE, "{read} bytes of {LARGE} were read");
 }
 

@@ -93,7 +93,7 @@ async fn cut_behind(nginx: &Nginx, shutdown: &Shutdown) {
     tokio::time::timeout(PATIENCE, reading).await.expect("nginx should end the response");
     assert!(!read.ends_with(b"\r\n0\r\n\r\n"), "nginx took the cut body for a complete one");
     let problems = problems(&run.await.unwrap());
-    assert!(problems.contains("1 answer cut: GET /endless"), "{problems}");
+    assert!(problems.contains("1 response cut: GET /endless"), "{problems}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,4 +1,4 @@
-//! What adapters publish on the admin port.
+//! The pages that adapters publish on the admin port.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};

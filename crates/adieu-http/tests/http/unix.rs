@@ -66,7 +66,7 @@ async fn s530_a_cut_body_over_a_unix_socket_ends_in_a_reset() {
         let (_, error, report) = read_through_shutdown(request, half_closes, is_late).await;
         assert_eq!(error, Some(ErrorKind::ConnectionReset), "{half_closes} {is_late}");
         let problems = problems(&report);
-        assert!(problems.contains("1 answer cut: GET /endless"), "{problems}");
+        assert!(problems.contains("1 response cut: GET /endless"), "{problems}");
     }
 }
 

@@ -19,7 +19,7 @@ const UPGRADE: &str = "GET /ws HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\n\
     upgrade: websocket\r\nsec-websocket-version: 13\r\n\
     sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
 
-/// Sends a welcome, then echoes until the client closes. Does not know about the shutdown.
+/// Sends a welcome, then echoes until the client closes. Does not observe the shutdown.
 async fn echo(mut socket: WebSocket) {
     let _ = socket.send(AxumMessage::Text("welcome".into())).await;
     while let Some(Ok(message)) = socket.recv().await {

@@ -5,6 +5,6 @@
 pub(crate) enum Ended {
     Succeeded,
     Failed,
-    /// Nothing was learnt.
+    /// The outcome shows nothing about the backend.
     Neutral,
 }

@@ -1,4 +1,4 @@
-//! What a breaker exchanges with the other replicas of its fleet.
+//! The data that a breaker exchanges with the other replicas of its fleet.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -7,9 +7,9 @@
 //! 2. The generation rises with each transition. An outcome of another generation changes nothing.
 //! 3. At most `probes` leases are valid at a time.
 //! 4. A breaker that the fleet has opened closes only if the fleet closes it, or if a probe of this
-//!    process succeeds while the store cannot be asked.
-//! 5. The last word of the store counts, even if its generation is an older one: a store that is
-//!    restarted or fails over may have lost what it told this process.
+//!    process succeeds while the store is away.
+//! 5. The latest answer of the store counts, even with an older generation: a store that restarts
+//!    or fails over may have lost earlier transitions.
 
 use std::time::{Duration, Instant};
 
@@ -50,7 +50,7 @@ pub(crate) struct Machine {
     last_closed: u32,
     /// The last generation of the fleet's breaker; zero if the fleet has none.
     fleet_generation: u64,
-    /// When this process learnt of that generation.
+    /// When this process received that generation.
     fleet_learnt: Option<Instant>,
     /// Whether a probe of this process has closed the breaker, although the fleet may have it open.
     is_closed_alone: bool,
@@ -167,13 +167,13 @@ impl Machine {
     }
 
     /// Returns the generation of the fleet's breaker that a probe of this process has closed for
-    /// this process alone. The store does not know of it yet.
+    /// this process alone. The store has not received it yet.
     pub(crate) fn closed_alone(&self) -> Option<u64> {
         let is_known = self.fleet_generation > 0;
         (is_known && self.is_closed_alone && self.is_closed()).then_some(self.fleet_generation)
     }
 
-    /// Records that the store knows that the fleet's breaker of this generation can close.
+    /// Records that the store has received that the fleet's breaker of this generation can close.
     pub(crate) fn recovery_reported(&mut self, fleet_generation: u64) {
         if self.fleet_generation == fleet_generation {
             self.is_closed_alone = false;

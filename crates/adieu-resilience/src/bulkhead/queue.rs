@@ -35,7 +35,7 @@ pub(crate) struct Queue<W> {
     capacity: usize,
     /// By criticality; in each, in the order of arrival.
     waiting: [VecDeque<Waiting<W>>; 3],
-    /// Since when the queue has not been empty.
+    /// The instant since which the queue has not been empty.
     busy_since: Option<Instant>,
     last_ticket: u64,
 }

@@ -1,4 +1,4 @@
-//! What a layer derives from each request: its key, its criticality and its deadline.
+//! The values that a layer derives from each request: its key, its criticality and its deadline.
 
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
 //! The generic cell rate algorithm: a rate limit whose whole state is one time.
 //!
-//! The state is the *theoretical arrival time*: when the limit will have forgotten all that was
-//! admitted. Each permit moves it on by one interval. A permit is free if that leaves the state no
-//! further ahead of now than `burst` intervals. So in any time T at most T / interval + burst permits
-//! are granted, and a state in the past means the same as none.
+//! The state is the *theoretical arrival time*: when all admitted calls stop counting. Each permit
+//! moves it on by one interval. A permit is free if that leaves the state no further ahead of now
+//! than `burst` intervals. So in any time T at most T / interval + burst permits are granted, and a
+//! state in the past means the same as none.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::time::{Instant, nanos_since};
 pub(crate) struct Gcra {
     /// From one permit to the next.
     interval: u64,
-    /// How far the state may be ahead of now.
+    /// The time by which the state may be ahead of now.
     tolerance: u64,
     /// How many permits are granted at once after a time without any.
     burst: u32,
@@ -34,7 +34,7 @@ pub(crate) struct Shared {
     pub(crate) tolerance: u64,
 }
 
-/// What was taken of a shared limit.
+/// The permits that were taken of a shared limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Taken {
     pub(crate) granted: u32,
@@ -69,7 +69,7 @@ impl LocalState {
         loop {
             let next = decide(state, now);
             let next = next.map_err(|Wait(nanos)| Duration::from_nanos(nanos))?;
-            // Relaxed: the state is all there is to know; no other memory depends on it.
+            // Relaxed: the state is complete in itself; no other memory depends on it.
             let swapped =
                 self.time.compare_exchange_weak(state, next, Ordering::Relaxed, Ordering::Relaxed);
             match swapped {

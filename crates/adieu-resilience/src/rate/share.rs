@@ -10,7 +10,7 @@ use super::slice::{Permit, Question, Slice};
 use crate::striped::lock;
 use crate::time::Instant;
 
-/// What this process has of a limit that its fleet shares.
+/// The part of a shared limit that this process holds.
 pub(crate) struct Share {
     /// The key of the limit in the store.
     pub(crate) key: String,
@@ -30,7 +30,7 @@ impl Share {
         Self { key, limit, slice: Mutex::new(slice), taken, answered: Notify::new() }
     }
 
-    /// A call wants a permit. Returns a question to send, too, if it is time for one.
+    /// Takes a permit for a call. Also returns a request to the store if one is due.
     pub(crate) fn take(&self, now: Instant) -> (Permit, Option<Question>) {
         lock(&self.slice).take(now)
     }
@@ -51,8 +51,8 @@ impl Share {
         }
     }
 
-    /// Records the answer of the store, or that there was none. All permits of the answer count against the
-    /// share of one of so many replicas at once: calls would contend for the count.
+    /// Records the answer of the store, or its absence. Counts all permits of the answer at once
+    /// against the replica's share, because single calls would contend for the counter.
     pub(crate) fn on_answer(
         &self,
         now: Instant,

@@ -10,7 +10,7 @@ use crate::striped::lock;
 use crate::time::Instant;
 use crate::window::{Pair, Window};
 
-/// How far back calls and retries count.
+/// The time for which calls and retries count.
 const OVER: Duration = Duration::from_secs(10);
 
 /// How many retries are free in [`OVER`], so that a policy that is rarely called can retry, too.

@@ -8,7 +8,7 @@ use crate::striped::lock;
 /// A policy that was opened by hand. Times are nanoseconds since an origin of the caller's choice.
 #[derive(Default)]
 pub(super) struct Forced {
-    /// Until when every call is refused; zero if never.
+    /// The instant until which every call is refused; zero if none.
     until: AtomicU64,
     by: Mutex<Option<Arc<str>>>,
 }

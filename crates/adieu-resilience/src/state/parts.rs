@@ -16,7 +16,7 @@ use crate::time::Instant;
 const LONGEST_KEY: usize = 100;
 
 pub(crate) struct Parts {
-    /// The name of the policy and the key, by which the fleet knows the breaker.
+    /// The name of the policy and the key, under which the fleet stores the breaker.
     pub(crate) id: Arc<str>,
     pub(crate) rate: Option<Limiter>,
     pub(crate) bulkhead: Option<Arc<Compartment>>,
@@ -57,11 +57,11 @@ impl Parts {
         }
     }
 
-    /// Shares the breaker. It begins as what it is for the fleet.
+    /// Shares the breaker. It begins with the state of the fleet's breaker.
     pub(super) fn share(&self, link: &Arc<Link>) {
         if let Some(breaker) = &self.breaker {
             breaker.share(Arc::clone(link) as _);
-            link.teach(&self.id, breaker);
+            link.adopt_into(&self.id, breaker);
         }
     }
 

@@ -7,8 +7,8 @@
 //! 1. An open breaker waits for probes after its break. At most `probes` leases are valid at a time,
 //!    and each expires, so no replica can keep the breaker open.
 //! 2. Generations and the epoch rise with each transition, even if the store has lost everything:
-//!    each is at least the time of the transition. If the clock is set back, they rise because a closed
-//!    breaker is remembered for [`KEPT`] of the new time.
+//!    each is at least the time of the transition. If the clock is set back, they rise because a
+//!    closed breaker is kept for [`KEPT`] of the new time.
 //! 3. A break, a lease and a force last no longer than declared, even if the clock is set back.
 //! 4. A snapshot of a generation before the last transition is ignored.
 
@@ -23,7 +23,7 @@ const FRESH: u64 = 3_000_000;
 /// How long it is known that a breaker was closed, or a policy released.
 const KEPT: u64 = 60_000_000;
 
-/// What a fleet knows of its breakers.
+/// The fleet's state of its breakers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Board {
     epoch: u64,
@@ -245,7 +245,7 @@ impl Board {
     }
 }
 
-/// Returns whether enough witnesses see that the backend is sick.
+/// Returns whether enough witnesses see that the backend fails.
 fn is_sick<'a>(windows: impl Iterator<Item = &'a Seen>, terms: &Terms) -> bool {
     let exceeds = |failures: u64, calls: u64| failures as f64 >= terms.ratio * calls as f64;
     let (mut calls, mut failures, mut replicas, mut witnesses) = (0, 0, 0, 0);

@@ -17,7 +17,7 @@ pub struct Memory {
     shared: Arc<Mutex<Contents>>,
 }
 
-/// Everything that a store knows.
+/// The whole state of the store.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Contents {
     limits: HashMap<String, Shared>,

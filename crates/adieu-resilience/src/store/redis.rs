@@ -35,9 +35,9 @@ pub(super) const FORCE: &str =
 
 /// Shares policies through a Redis server.
 ///
-/// Every question is one script, which is sent by its hash and loaded if the server does not know it.
-/// Times are on the server's clock. The keys of all breakers of a service share a hash tag, and each
-/// rate limit has its own, so that a Redis Cluster can spread the limits over its nodes. For a
+/// Every request is one script, which is sent by its hash and loaded if the server does not have
+/// it. Times are on the server's clock. The keys of all breakers of a service share a hash tag, and
+/// each rate limit has its own, so that a Redis Cluster can spread the limits over its nodes. For a
 /// cluster, pass a `redis::cluster_async::ClusterConnection` to [`Redis::new`].
 ///
 /// # Limits

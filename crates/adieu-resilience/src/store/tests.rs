@@ -89,7 +89,7 @@ async fn one_burst_then_a_wait(store: &dyn Store) {
     assert_eq!(store.take("other", limit, 9).await.unwrap().granted, 5);
     tokio::time::sleep(Duration::from_nanos(wait)).await;
     assert_eq!(store.take("k", limit, 1).await.unwrap().granted, 1);
-    // Nothing is limited any longer after the whole burst has been restored.
+    // Nothing is limited after the whole burst has been restored.
     tokio::time::sleep(Duration::from_millis(510)).await;
     assert_eq!(store.take("k", limit, 9).await.unwrap().granted, 5);
 }

@@ -75,7 +75,7 @@ impl Faulty {
     }
 }
 
-/// What happens to an answer.
+/// The fate of an answer.
 struct RequestFault {
     is_lost: bool,
     way_back: Duration,

@@ -1,4 +1,4 @@
-//! Which policies can be built and shared, and which combinations are refused.
+//! The policies that can be built and shared, and the combinations that are refused.
 
 use adieu_resilience::{
     Breaker, Bulkhead, Memory, Policies, Policy, PolicyBuilder, PolicyError, Rate, Retry, Throttle,

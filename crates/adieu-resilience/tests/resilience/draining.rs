@@ -127,7 +127,7 @@ async fn s1231_in_a_draining_gate_a_call_has_the_remaining_window() {
     let policy = Policy::new("p").within(secs(60)).start(&shutdown).unwrap();
     let pass = gate.enter().unwrap();
     let began = Instant::now();
-    // The attempt begins before the drain, and learns of the window meanwhile.
+    // The attempt begins before the drain, and gets the window meanwhile.
     let early = pass.clone().scope(policy.call(async |attempt| {
         let before = attempt.remaining();
         sleep(secs(2)).await;

@@ -1,4 +1,4 @@
-//! What the layers take from a request: key, criticality and deadline.
+//! The values that layers derive from a request: key, criticality and deadline.
 
 use std::convert::Infallible;
 

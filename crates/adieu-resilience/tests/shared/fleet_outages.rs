@@ -12,7 +12,7 @@ use crate::outages::{connect, signal};
 use crate::processes::set;
 use crate::replica::start;
 
-/// What a replica wrote about one stage.
+/// The lines that a replica wrote about one stage.
 struct Stage {
     figures: HashMap<String, String>,
     admitted: Vec<u64>,
@@ -96,14 +96,14 @@ async fn s1239_five_processes_without_redis_wait_once_and_keep_their_rate() {
     tokio::task::block_in_place(|| {
         fleet.replicas.iter_mut().for_each(|replica| drop(replica.wait_for("@there")));
     });
-    // The burst at the start, and replicas that do not know of each other yet.
+    // The burst at the start, and replicas that have not seen each other yet.
     fleet.run("begun", 500).await;
 
     let all_away = |stages: &[Stage], what: &str| {
         assert!(stages.iter().all(|stage| stage.figures["is_away"] == "true"), "{what}");
     };
-    // The store does not know what a replica admits for which it is away: one that was cut off, or one
-    // that had to wait too long for an answer because the machine is busy.
+    // The store does not count what a replica admits for which it is away: one that was cut off, or
+    // one that had to wait too long for an answer because the machine is busy.
     let with_some_away = |stages: &[Stage]| {
         let is_away = |stage: &&Stage| stage.figures["is_away"] == "true";
         let away = stages.iter().filter(|stage| is_away(stage) || stage.number("away") > 0).count();

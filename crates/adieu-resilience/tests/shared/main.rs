@@ -1,6 +1,6 @@
-//! Policies that processes share through a real Redis. Everything here runs in real time, so the tests
-//! assert only what a busy machine cannot change, and print what they measure. Exact times are
-//! asserted on the paused clock, in `src/sync/tests.rs`.
+//! Policies that processes share through a real Redis. Everything here runs in real time, so the
+//! tests assert only facts that a busy machine cannot change, and print their measurements. Exact
+//! times are asserted on the paused clock, in `src/sync/tests.rs`.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![expect(clippy::print_stdout, reason = "replicas report on their output, tests print figures")]
 

@@ -203,7 +203,7 @@ async fn s922_after_a_failover_the_fleet_continues_from_the_replicated_state() {
     primary.store(new.port(), Ordering::SeqCst);
     until("back", || !policies.store().unwrap().is_away).await;
     assert!(policy.status().forced.is_some());
-    // A replica that starts now learns what was replicated.
+    // A replica that starts now receives the replicated state.
     let (_late, late_policy, _late_shutdown) = share(port, WithoutStore::Share).await;
     until("forced", || late_policy.status().forced.is_some()).await;
     while policies.release("p", "ops").await.is_err() {}

@@ -142,7 +142,7 @@ fn s911_a_process_that_alone_cannot_reach_the_backend_opens_only_its_own_breaker
     for replica in &mut replicas[1..4] {
         replica.wait_for("@passed-1");
     }
-    // It opens, probes, and opens again: the others had time to learn of it.
+    // It opens, probes, and opens again: the others had time to receive that.
     for _ in ["opens", "reopens"] {
         replicas[0].wait_for("@failed-");
         replicas[0].wait_for("@refused-");

@@ -169,10 +169,10 @@ struct Measured {
     is_away: bool,
 }
 
-/// Calls 200 times a second for as long as the file `log` says so. The file names the current stage;
-/// when it changes, this writes the figures of the last one: the admissions, how often the store
-/// went away, and the calls that waited although the machine was not busy and the store was away, or
-/// for longer than a call may.
+/// Calls 200 times a second for as long as the file `log` requests it. The file names the current
+/// stage; when it changes, this writes the figures of the last one: the admissions, how often the
+/// store went away, and the calls that waited although the machine was not busy and the store was
+/// away, or for longer than a call may.
 async fn measure(shutdown: &Shutdown, policies: &Policies, policy: &Policy) {
     let (file, lag) = (var("ADIEU_LOG"), Lag::start());
     let (mut stage, mut calls) = (String::new(), Vec::<Measured>::new());
@@ -226,9 +226,10 @@ fn times_away(shutdown: &Shutdown) -> u64 {
     line.unwrap().rsplit(' ').next().unwrap().parse().unwrap()
 }
 
-/// The file `log` says `sick N` or `well N`. On `sick`, callers make as many failing calls as the fleet
-/// needs to open the breaker: in even runs the first caller all 20, so that its own breaker opens; in
-/// odd runs the first two 10 each, so that only the fleet opens. All others wait until they refuse.
+/// The file `log` contains `sick N` or `well N`. On `sick`, callers make as many failing calls as
+/// the fleet needs to open the breaker: in even runs the first caller all 20, so that its own
+/// breaker opens; in odd runs the first two 10 each, so that only the fleet opens. All others wait
+/// until they refuse.
 async fn trip(role: &str, number: u64, policy: &Policy) {
     let (file, lag) = (var("ADIEU_LOG"), Lag::start());
     let is_closed = || policy.status().breaker == Some(BreakerState::Closed);

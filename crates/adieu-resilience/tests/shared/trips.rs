@@ -35,7 +35,7 @@ fn s913_in_99_of_100_runs_a_trip_reaches_five_processes_within_250_ms() {
     let at = |share: usize| times[RUNS * share / 100 - 1].0 as f64 / 1e3;
     let lag = times.iter().map(|(_, lag)| lag).max().unwrap() / 1_000;
     println!("p50 {} ms, p99 {} ms, worst {} ms; lag {lag} ms", at(50), at(99), at(100));
-    // What a busy machine adds does not count: the processes have measured how late they were.
+    // The delay of a busy machine does not count: the processes have measured how late they were.
     let late = times.iter().filter(|(took, lag)| *took > 250_000 + 2 * lag).count();
     assert!(late <= RUNS / 100, "{late} of {RUNS}: {times:?}");
 }

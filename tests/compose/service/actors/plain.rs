@@ -137,7 +137,7 @@ impl Desk for PlainDesk {
         Box::pin(async move { self.node.mail.send(Mail::Order(order)).await.is_ok() })
     }
 
-    /// The node knows only the messages in its mailbox.
+    /// The node counts only the messages in its mailbox.
     fn counts_refusals(&self) -> bool {
         false
     }

@@ -96,8 +96,8 @@ fn read(text: &str, target: Option<&str>, place: &dyn Fn(usize) -> Place) -> Opt
     stages.into_iter().rev().find(|(name, _)| *name == target).map(|(_, stage)| stage)
 }
 
-/// Splits a Dockerfile into instructions. A line that ends with the escape character goes on in the
-/// next one that is not a remark.
+/// Splits a Dockerfile into instructions. A line that ends with the escape character continues in
+/// the next one that is not a remark.
 fn instructions(text: &str) -> Vec<Instruction> {
     let first = text.lines().next().unwrap_or_default().replace(' ', "").to_lowercase();
     let escape = if first == "#escape=`" { '`' } else { '\\' };

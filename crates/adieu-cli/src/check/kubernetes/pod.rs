@@ -108,7 +108,7 @@ fn read_container(
     container::stop_signal(container, workload);
     workload.probe = probes::read(container, workload)?;
     if !workload.routed && !is_job && supervisor == Supervisor::Kubernetes {
-        let problem = "neither ports nor a readiness probe: taken for one that no router knows";
+        let problem = "neither ports nor a readiness probe: assumed not to be behind a router";
         let advice = "if routers send to it, add a readiness probe, or pass --routing-lag";
         workload.findings.push(Finding::new(Level::Note, container.place(), problem, advice));
     }
@@ -143,7 +143,7 @@ fn choose<'a>(
         let image = container.text_of("image").unwrap_or_default();
         !proxies::is_helper(&name(container), image) && !images::is_other(image)
     };
-    // If all look like helpers, one of them is called like a helper and is none.
+    // If every name is that of a helper, one of them is the service nevertheless.
     let has_own = all.iter().any(is_own);
     let own: Vec<_> = (0..all.len()).filter(|at| !has_own || is_own(&all[*at])).collect();
     let first = own.first().copied().unwrap_or_default();

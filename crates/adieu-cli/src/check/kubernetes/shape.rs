@@ -1,4 +1,4 @@
-//! Where each kind of document has its pod, and which platform stops that.
+//! Finds the pod in each kind of document, and the platform that stops it.
 
 use crate::check::place::Place;
 use crate::check::tree::Node;

@@ -1,4 +1,4 @@
-//! Which programs stand between the signal and the process, for each kind of command.
+//! The programs between the signal and the process, for each kind of command.
 
 use super::*;
 

@@ -6,7 +6,7 @@ use super::{MOST_COMMANDS, Reader, SETTERS, Simple, Then, Word};
 pub(super) struct Loop {
     /// How many words there are.
     times: usize,
-    /// Where its commands begin, when `do` has been read.
+    /// The start of its commands, when `do` has been read.
     body: Option<usize>,
 }
 

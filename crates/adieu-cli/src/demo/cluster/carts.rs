@@ -1,5 +1,5 @@
-//! The carts of the demo: each has a log in a folder that all nodes share. The log shows what really
-//! ran, whatever the asks were answered.
+//! The carts of the demo: each has a log in a folder that all nodes share. The log shows what
+//! really ran, regardless of the answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -36,13 +36,13 @@ pub(super) struct Cart {
 pub(super) struct Saved {
     /// The ask that was handled.
     number: u64,
-    /// How many items the cart has then, as far as the instance knows.
+    /// How many items the cart has then, as the instance has counted.
     items: u64,
     fence: u64,
     instance: String,
 }
 
-/// What the logs show.
+/// The contents of the logs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Logs {
     carts: BTreeMap<String, Vec<Saved>>,
@@ -67,7 +67,7 @@ pub(super) struct Faults {
     pub(super) unknown_ran: u64,
 }
 
-/// What the asks were answered.
+/// The answers to the asks.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Answers {
     pub(super) ran: BTreeSet<u64>,
@@ -90,7 +90,7 @@ pub(super) fn note_opened(folder: &Path, shard: u32, node: &str) -> io::Result<(
 // === impl Cart ===
 
 impl Cart {
-    /// Starts an instance of a cart: reads what it has.
+    /// Starts an instance of a cart: reads its items.
     pub(super) fn load(folder: &Path, key: &str, instance: String) -> io::Result<Self> {
         let log = folder.join("carts").join(key);
         let mut file = open(&log)?;
@@ -163,7 +163,7 @@ impl Logs {
         self.opened.iter().map(since).collect()
     }
 
-    /// Compares the answers with what the logs show.
+    /// Compares the answers with the logs.
     pub(super) fn judge(&self, answers: &Answers) -> Faults {
         let mut faults = Faults::default();
         let mut ran = BTreeMap::<u64, u64>::new();

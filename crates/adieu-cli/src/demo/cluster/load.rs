@@ -23,10 +23,10 @@ const ANSWER: Duration = Duration::from_secs(20);
 /// How many asks to one cart are sent at the same time.
 const ASKERS: u32 = 2;
 
-/// Where the asks go.
+/// The target of the asks.
 #[derive(Clone, Debug)]
 pub(super) enum To {
-    /// To the owner that the cluster knows.
+    /// To the owner in the table of the cluster.
     Region(Region<Add>),
     /// To the live node that the hash names.
     Rehash(Arc<Fleet>),
@@ -40,7 +40,7 @@ pub(super) struct Load {
     next: AtomicU64,
 }
 
-/// What became of the asks.
+/// The outcomes of the asks.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counts {
     pub(super) answers: Answers,
@@ -48,7 +48,7 @@ pub(super) struct Counts {
     pub(super) stall: Duration,
     /// Why asks were not run, or are unknown.
     pub(super) why: BTreeMap<String, u64>,
-    /// The node of each shard, and how often it has changed, of the comparison.
+    /// For the comparison: the node of each shard, and how often it has changed.
     places: BTreeMap<u32, (String, u64)>,
 }
 

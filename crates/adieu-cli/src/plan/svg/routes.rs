@@ -23,7 +23,7 @@ pub(super) struct Edge {
 
 /// The coordinates of all rows, columns and lanes.
 pub(super) struct Routes {
-    /// Where rows and columns begin.
+    /// The start of rows and columns.
     rows: Vec<usize>,
     columns: Vec<usize>,
     /// Below each row: the lane of each phase in that row from which a line bends.

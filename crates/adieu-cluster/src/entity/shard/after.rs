@@ -17,7 +17,7 @@ use crate::route::Outcome;
 use crate::time::Instant;
 use crate::transport::{Answer, Refusal};
 
-/// What to do after the lock was released.
+/// The effects to run after the lock was released.
 pub(super) struct After<C: Command> {
     pub(super) wake: Vec<Waker>,
     pub(super) start: Vec<Arc<Slot<C>>>,

@@ -1,4 +1,4 @@
-//! What the shards of one region have in common.
+//! The state that the shards of one region share.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::message::{AskError, Command};
 use crate::time::Duration;
 use crate::transport::Refusal;
 
-/// The settings of a region on this node, and what it has counted.
+/// The settings and the counters of a region on this node.
 pub(crate) struct Core<C: Command> {
     pub(crate) name: Arc<str>,
     pub(crate) here: Arc<Here>,
@@ -34,7 +34,7 @@ pub(crate) struct Core<C: Command> {
     pub(crate) requests: Handler,
 }
 
-/// What a region has counted on this node.
+/// The counters of a region on this node.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     ran: AtomicU64,

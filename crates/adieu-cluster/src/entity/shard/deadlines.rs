@@ -11,15 +11,15 @@ use crate::message::{Command, Unknown};
 use crate::time::Instant;
 use crate::transport::{MessageId, Refusal};
 
-/// With fewer asks than this, those that have ended are not looked for.
+/// With fewer asks than this, ended ones are not searched for.
 const FEW: usize = 64;
 
 /// Asks by their deadlines.
 ///
-/// An ask that has ended is not removed at once, because that would need the lock of the shard. Those
-/// at the front are removed when the next ask is added, and all others when the number of asks has
-/// doubled since they were last looked for. So at most twice as many are kept as are in progress, and a
-/// few more.
+/// An ask that has ended is not removed at once, because that would need the lock of the shard.
+/// Those at the front are removed when the next ask is added, and all others when the number of
+/// asks has doubled since the last search. So at most twice as many are kept as are in progress,
+/// and a few more.
 pub(super) struct Deadlines<C: Command> {
     /// Most asks have the same time, so a new one is usually the last.
     in_order: VecDeque<Deadline<C>>,

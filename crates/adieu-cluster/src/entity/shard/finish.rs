@@ -1,4 +1,4 @@
-//! Where the outcome of a message that this node has routed goes.
+//! The receiver of the outcome of a message that this node has routed.
 
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
@@ -9,7 +9,7 @@ use crate::message::{AskError, NotRun, finished, outcome};
 use crate::route::Outcome;
 use crate::transport::Reply;
 
-/// Where the outcome of a message goes.
+/// The receiver of the outcome of a message.
 pub(super) enum Finish<R> {
     Ask(ReplySender<R>),
     Tell(oneshot::Sender<Result<(), AskError>>),

@@ -114,13 +114,13 @@ impl<C: Command> Shard<C> {
             let to = match (from.take()?, is_ask) {
                 (From::There(mut answer), is_ask) => {
                     answer.admit();
-                    if is_ask { ReplyTo::There(answer) } else { ReplyTo::Nobody }
+                    if is_ask { ReplyTo::There(answer) } else { ReplyTo::NoReceiver }
                 }
                 (From::Here, true) => {
                     let shard = self.this.upgrade()?;
                     ReplyTo::There(Box::new(Loopback { shard, number: id.sequence }))
                 }
-                (From::Here, false) => ReplyTo::Nobody,
+                (From::Here, false) => ReplyTo::NoReceiver,
             };
             Some(Letter { content: content.take()?, id, deadline, to })
         });
@@ -140,8 +140,8 @@ impl<C: Command> Shard<C> {
 
     // --- the door ---
 
-    /// A view shows this grant, and this node owns the shard under `mine`. Returns whether the shard
-    /// has opened.
+    /// Applies the grant of a view, and the epoch under which this node owns the shard. Returns
+    /// whether the shard has opened.
     pub(crate) fn see(&self, grant: &Grant, mine: Option<Revision>) -> bool {
         self.change(|inner, after| {
             let (now, before) = (now(), inner.admission.open());
@@ -162,7 +162,8 @@ impl<C: Command> Shard<C> {
         })
     }
 
-    /// Accepts only what entities send, until then, and lets every entity end after its last mail.
+    /// Drains the shard: until `nested_until` it admits only messages from entities, and every
+    /// entity ends after its last mail.
     pub(crate) fn drain(&self, nested_until: Instant) {
         self.change(|inner, after| {
             if inner.admission.open().is_none() {
@@ -181,8 +182,8 @@ impl<C: Command> Shard<C> {
         self.lock().admission.hand_over()
     }
 
-    /// This node has lost its place: nothing enters any longer, and nothing may run. Returns what was
-    /// dropped.
+    /// Closes the shard for good, because this node has lost its place. Returns the entities that
+    /// were dropped.
     pub(crate) fn lose(&self) -> Vec<Killed> {
         self.change(|inner, after| {
             let mut decided = Vec::new();
@@ -192,7 +193,7 @@ impl<C: Command> Shard<C> {
         self.kill()
     }
 
-    /// Returns what fires when the shard is to be handed over.
+    /// Returns a token that fires when the shard is to be handed over.
     pub(crate) fn closing(&self) -> CancellationToken {
         self.lock().closing.clone()
     }

@@ -72,7 +72,7 @@ impl<C: Command> Shard<C> {
         is_here.then_some(Event::Admitted)
     }
 
-    /// Returns what holds the shard for a request that the admission has counted.
+    /// Returns the guard that holds the shard for a request that the admission has counted.
     fn inside(&self, inner: &mut Inner<C>, key: Arc<str>) -> Inside {
         inner.passes += 1;
         let (number, killed) = inner.running.add(Arc::clone(&key), now());

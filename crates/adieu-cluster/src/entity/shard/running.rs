@@ -23,7 +23,7 @@ pub(crate) trait Requests: Send + Sync {
     fn run(&self, request: Bytes, inside: &Inside) -> Pin<Box<dyn Future<Output = Bytes> + Send>>;
 }
 
-/// What runs the requests of a region on this node, if it routes them.
+/// The handler of the region's requests on this node, if it routes them.
 #[derive(Default)]
 pub(crate) struct Handler(RwLock<Option<Arc<dyn Requests>>>);
 
@@ -96,7 +96,7 @@ impl Running {
         self.killed = CancellationToken::new();
     }
 
-    /// Adds a request. Returns its number, and what fires when it is to be dropped.
+    /// Adds a request. Returns its number, and a token that fires when it is to be dropped.
     pub(super) fn add(&mut self, key: Arc<str>, now: Instant) -> (u64, CancellationToken) {
         self.last += 1;
         self.requests.insert(self.last, (key, now));
@@ -107,7 +107,7 @@ impl Running {
         self.requests.remove(&number);
     }
 
-    /// Names the requests, once. Returns what drops them.
+    /// Names the requests, once. Returns a guard that drops them.
     pub(super) fn kill(&self, now: Instant, killed: &mut Vec<Killed>) -> Option<CancellationToken> {
         if self.killed.is_cancelled() || self.requests.is_empty() {
             return None;
@@ -145,7 +145,7 @@ impl Inside {
         Self { key, epoch, here, closing, killed, leave: Some(Box::new(leave)) }
     }
 
-    /// Returns what fires when the request is to be dropped.
+    /// Returns a token that fires when the request is to be dropped.
     pub(crate) fn killed(&self) -> WaitForCancellationFutureOwned {
         self.killed.clone().cancelled_owned()
     }

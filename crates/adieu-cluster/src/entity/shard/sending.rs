@@ -39,7 +39,7 @@ pub(super) struct Sending<C: Command> {
 /// An ask that was sent.
 pub(crate) struct Sent<R> {
     pub(crate) reply: ReplyReceiver<R>,
-    /// How to take it back.
+    /// The path by which the ask can be cancelled.
     pub(crate) path: Path,
 }
 
@@ -102,7 +102,7 @@ impl<C: Command> Shard<C> {
         let mut command = Some(command);
         let letter = |id| {
             let content = Content::Command(command.take()?);
-            Some(Letter { content, id, deadline, to: ReplyTo::Nobody })
+            Some(Letter { content, id, deadline, to: ReplyTo::NoReceiver })
         };
         let direct = self.deliver_here(entity, letter, None, now(), deadline);
         match (direct, command) {
@@ -212,7 +212,7 @@ impl<C: Command> Shard<C> {
         });
     }
 
-    /// A view shows this grant.
+    /// Applies the grant of a view.
     pub(super) fn see_grant(
         &self,
         inner: &mut Inner<C>,
@@ -225,12 +225,12 @@ impl<C: Command> Shard<C> {
         self.carry_out(inner, effects, now, after);
     }
 
-    /// This node is about to leave: its new messages do not run.
+    /// Refuses new messages, because this node is about to leave.
     pub(crate) fn refuse_new(&self) {
         self.change(|inner, _| inner.route.refuse_new());
     }
 
-    /// This node sends nothing more.
+    /// Stops sending.
     pub(crate) fn close_route(&self) {
         self.change(|inner, after| {
             let mut effects = Vec::new();
@@ -239,8 +239,7 @@ impl<C: Command> Shard<C> {
         });
     }
 
-    /// Nothing more will become of what was sent, and no timer will call: everything without an outcome
-    /// ends.
+    /// Ends every message without an outcome: no further event or timer will end it.
     pub(crate) fn abandon(&self) {
         self.change(|inner, after| {
             let mut effects = Vec::new();
@@ -250,7 +249,7 @@ impl<C: Command> Shard<C> {
         });
     }
 
-    /// Something has become of a message that was sent.
+    /// Processes an event of a message that was sent.
     pub(super) fn happened(&self, number: u64, event: Event) {
         self.change(|inner, after| {
             let (now, mut effects) = (now(), Vec::new());
@@ -259,7 +258,7 @@ impl<C: Command> Shard<C> {
         });
     }
 
-    /// Carries out what the route has decided.
+    /// Carries out the actions of the route.
     pub(super) fn carry_out(
         &self,
         inner: &mut Inner<C>,

@@ -1,4 +1,4 @@
-//! What happens in a shard, for reports and the status.
+//! The activity in a shard, for reports and the status.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(crate) struct Killed {
     pub(crate) dead_letters: usize,
 }
 
-/// How much there is in a shard on this node.
+/// The counts of a shard on this node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ShardCount {
     pub(crate) entities: usize,

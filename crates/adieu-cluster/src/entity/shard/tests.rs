@@ -71,7 +71,7 @@ impl Stage {
             let id = MessageId { incarnation: Revision::new(1), sequence: 1 };
             let letter = || {
                 let (content, deadline) = (Content::Command(Ping), now() + SECOND);
-                Some(Letter { content, id, deadline, to: ReplyTo::Nobody })
+                Some(Letter { content, id, deadline, to: ReplyTo::NoReceiver })
             };
             let put = inner.put(&self.shard.core, "n", letter);
             put.unwrap_or_else(|refusal| panic!("{refusal:?}")).0
@@ -146,7 +146,7 @@ async fn s1606_the_tells_of_an_instance_that_is_dropped_are_dead_letters() {
     stage.permits.notify_one();
     stage.until("it is dropped", |it| it.inside() == 0).await;
     assert_eq!(stage.shard.core.tally.dead_letters(), 2);
-    // The driver then learns what was lost, and counts nothing twice.
+    // The driver then gets the losses, and counts nothing twice.
     let dropped = stage.shard.lose();
     let [Killed { id, dead_letters: 2, .. }] = &dropped[..] else { panic!("{dropped:?}") };
     assert_eq!(&**id, "n");

@@ -116,7 +116,8 @@ proptest! {
         }
     }
 
-    /// A leader is never idle while a shard waits for it: it acts, or it knows when it will.
+    /// A leader is never idle while a shard waits for it: it acts, or has an instant at which it
+    /// will.
     #[test]
     fn a_leader_that_waits_has_a_timer(view in view()) {
         let seen = origin();

@@ -32,7 +32,7 @@ enum Step {
     Answer,
     /// A frame arrives at the sender.
     Hear,
-    /// The receiver reads nothing more, and says so.
+    /// The receiver reads nothing more, and sends `Bye`.
     Stop,
     /// The sender sends nothing more.
     Finish,
@@ -62,7 +62,7 @@ fn steps(rng: &mut Rng) -> Vec<Step> {
     (0..rng.usize(..160)).map(|_| one(rng)).collect()
 }
 
-/// What the receiver holds of the current link.
+/// The envelopes that the receiver holds of the current link.
 struct Held {
     number: u64,
     id: u64,
@@ -70,7 +70,7 @@ struct Held {
     is_admitted: bool,
 }
 
-/// What really happened to an envelope.
+/// The real fate of an envelope.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd)]
 enum Truth {
     #[default]

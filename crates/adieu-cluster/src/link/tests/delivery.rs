@@ -1,4 +1,4 @@
-//! What arrives, in which order, and how much is on its way.
+//! The arrival and the order of envelopes, and the limit of those on their way.
 
 use bytes::Bytes;
 
@@ -160,7 +160,7 @@ async fn s1213_two_nodes_that_dial_each_other_at_the_same_instant_lose_nothing()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s1214_a_peer_prepares_or_declines() {
+async fn a_peer_prepares_or_declines() {
     let (a, b) = pair();
     let mut other = shard();
     assert_eq!(a.links.prepare(&b.peer, &b.address(), &other).await, Ok(()));

@@ -1,4 +1,4 @@
-//! What the log and the status show of links that fail, and of callers that are rejected.
+//! The log and the status of links that fail, and of callers that are rejected.
 
 use std::sync::{Arc, Mutex};
 

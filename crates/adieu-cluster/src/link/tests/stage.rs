@@ -18,7 +18,7 @@ use crate::transport::{
 
 pub(super) const CLUSTER: &str = "shop";
 
-/// What a node does with the envelopes that it receives.
+/// The behaviour of a node towards the envelopes that it receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Manner {
     /// Admits them, and replies with the payload.
@@ -50,7 +50,7 @@ pub(super) struct Node {
     pub(super) shop: Arc<Shop>,
 }
 
-/// Which events each envelope had.
+/// The events of each envelope.
 #[derive(Clone, Default)]
 pub(super) struct Ledger {
     events: Arc<Mutex<Entries>>,
@@ -183,7 +183,7 @@ impl Node {
     }
 }
 
-/// Two nodes that know each other.
+/// Two nodes, each in the view of the other.
 pub(super) fn pair() -> (Node, Node) {
     let (a, b) = (Node::start("a", 5), Node::start("b", 7));
     a.knows(&b);

@@ -1,4 +1,4 @@
-//! Peers that may not speak.
+//! Peers that are rejected.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ async fn refused(from: &Node, to: &Node) -> String {
     let id = from.send(&to.peer, &to.address(), &ledger, Bytes::new());
     ledger.settled().await;
     let events = ledger.of(id);
-    assert_eq!(to.shop.count(), 0, "a stranger was heard");
+    assert_eq!(to.shop.count(), 0, "a stranger's envelope was read");
     match &events[..] {
         [Event::Returned(why)] => why.clone(),
         other => panic!("{other:?}"),
@@ -63,7 +63,7 @@ async fn s1228_nodes_of_another_cluster_or_protocol_are_refused() {
     assert!(why.contains("this node is in cluster shop, not in \"other\""), "{why}");
     let newer = start(Identity { protocol: (2, 4), ..identity(&me) });
     let why = refused(&newer, &b).await;
-    assert!(why.contains("speaks the protocols 1 to 1, and the caller 2 to 4"), "{why}");
+    assert!(why.contains("supports the protocols 1 to 1, and the caller 2 to 4"), "{why}");
     let both = start(Identity { protocol: (1, 4), ..identity(&me) });
     accepted(&both, &b).await;
     // Another node has the address.

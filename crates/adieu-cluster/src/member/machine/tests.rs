@@ -32,7 +32,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     /// Over any sequence of views and wishes: a node writes no record of another node, leaves only
-    /// if it wants to, removes itself only when it owns nothing, and is silent after a loss.
+    /// if it is to leave, removes itself only when it owns nothing, and is silent after a loss.
     #[test]
     fn a_node_writes_only_about_itself(
         steps in proptest::collection::vec((view(), 0_usize..5), 1..6),

@@ -13,7 +13,7 @@ use crate::store::table::Table;
 
 const TTL: Duration = Duration::from_secs(10);
 
-/// A node and the table that it works on. Answers and changes arrive when the test says so.
+/// A node and the table that it works on. Answers and changes arrive when the test requests it.
 struct Bench {
     table: Table,
     node: Node,
@@ -73,7 +73,7 @@ impl Bench {
         }
     }
 
-    /// Applies a proposal, lets the node know, and lets the changes arrive.
+    /// Applies a proposal, notifies the node, and lets the changes arrive.
     fn apply(&mut self, proposal: &Proposal) -> Purpose {
         let answer = self.table.commit(&proposal.commit).unwrap();
         self.node.committed(self.now, Some(answer));

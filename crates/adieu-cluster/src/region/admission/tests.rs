@@ -1,4 +1,4 @@
-//! Which messages a shard admits, holds and refuses.
+//! The messages that a shard admits, holds and refuses.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Which messages a sender keeps, sends and repeats, and in which order.
+//! The messages that a sender keeps, sends and repeats, and their order.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -94,7 +94,7 @@ fn an_ask_is_sent_admitted_and_replied_to() {
     assert_eq!(sender.0.wake(), None);
 }
 
-/// Nothing will be reported any longer, and no timer will call.
+/// Ends the route: no further event will be reported, and no timer will call.
 #[test]
 fn at_the_end_every_message_has_an_outcome() {
     let mut sender = Sender::of("a", 7);

@@ -17,7 +17,7 @@ const WATCH: &str = "watch a table";
 /// How often a reader reads the changes without a notification.
 const POLL: Duration = Duration::from_secs(1);
 
-/// The timeout of one read. It detects a connection on which nothing arrives any longer.
+/// The timeout of one read. It detects a connection on which nothing arrives.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(super) struct PostgresChanges {

@@ -41,7 +41,7 @@ pub(super) struct Connector {
     patience: Duration,
     pub(super) table: String,
     current: Mutex<Option<Arc<Connection>>>,
-    /// One caller connects, and the others find what it has made.
+    /// One caller connects, and the others use its connection.
     connecting: tokio::sync::Mutex<()>,
 }
 

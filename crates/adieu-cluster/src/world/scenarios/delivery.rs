@@ -47,8 +47,8 @@ fn deliver(seed: u64, fails: Fails, logs: bool) -> Delivered {
     Delivered { verdict, log: world.log.unwrap_or_default(), counts }
 }
 
-/// Runs the seeds on all processors. Returns the lowest seed that was seen to fail, and how often
-/// what happened.
+/// Runs the seeds on all processors. Returns the lowest seed that failed, and how often each event
+/// happened.
 fn first_failure(
     seeds: std::ops::Range<u64>,
     fails: Fails,

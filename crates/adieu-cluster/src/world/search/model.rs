@@ -16,7 +16,7 @@ use crate::transport::{Event, MessageId, Peer, Refusal, Reply};
 pub(super) const MESSAGES: usize = 3;
 const BYE: &str = "the peer has ended the link";
 
-/// How often what may happen.
+/// How often each kind of event may happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Budget {
     pub(super) moves: u8,
@@ -40,7 +40,7 @@ pub(super) struct Record {
 pub(super) struct Owner {
     pub(super) is_alive: bool,
     pub(super) is_leaving: bool,
-    /// Which record it has seen.
+    /// The index of the record that it has seen.
     pub(super) seen: usize,
     pub(super) admission: Admission,
     /// Messages that were admitted, and the connection that each came on.
@@ -227,7 +227,7 @@ impl State {
         if let Back::Bye { unread } = back {
             let link = &mut self.links[at];
             let pending = std::mem::take(&mut link.pending);
-            // What was sent after the end is not read either.
+            // Envelopes that were sent after the end are not read either.
             let unread = unread + link.there.len();
             let read = pending.len() - unread.min(pending.len());
             (link.generation, link.is_broken) = (link.generation + 1, true);

@@ -1,4 +1,4 @@
-//! What can happen next in a state of the search.
+//! The possible next states of the search.
 
 use std::time::{Duration, Instant};
 

@@ -44,7 +44,7 @@ impl Command for Do {
 #[derive(Default)]
 pub(crate) struct CartRef(pub(crate) Mutex<Option<Region<Do>>>);
 
-/// What happened, in order.
+/// The events, in order.
 #[derive(Clone, Default)]
 pub(crate) struct Events {
     all: Arc<Mutex<Vec<(String, String)>>>,

@@ -66,13 +66,13 @@ pub(crate) struct Appended {
     pub(crate) at: Duration,
 }
 
-/// What became of all asks.
+/// The outcomes of all asks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Tally {
     pub(crate) ran: usize,
     pub(crate) not_run: BTreeMap<String, usize>,
     pub(crate) unknown: BTreeMap<String, usize>,
-    /// Asked when their own node was not a member any longer.
+    /// Asks that were made when their own node was no longer a member.
     pub(crate) outside: usize,
     pub(crate) longest: Duration,
     /// How often an entity appended on another node than before.

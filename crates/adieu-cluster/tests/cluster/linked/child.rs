@@ -1,4 +1,4 @@
-//! What the other processes run: one node that hosts the region, asks its entities, or both.
+//! The program of the other processes: one node that hosts the region, asks its entities, or both.
 
 use std::time::Duration;
 
@@ -24,9 +24,9 @@ pub(crate) struct Order {
     pub(crate) node: String,
     pub(crate) ttl: Duration,
     pub(crate) listen: String,
-    /// Where other nodes reach it, if elsewhere.
+    /// The address at which other nodes reach it, if it is another one.
     pub(crate) address: Option<String>,
-    /// Where its entities append; without it, the node hosts none.
+    /// The folder to which its entities append; without it, the node hosts none.
     pub(crate) appends_to: Option<String>,
     pub(crate) load: Option<Load>,
 }

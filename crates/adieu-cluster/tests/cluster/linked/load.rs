@@ -28,7 +28,7 @@ pub(crate) struct Load {
     pub(crate) outcomes: PathBuf,
 }
 
-/// What became of one ask.
+/// The outcome of one ask.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     pub(crate) sender: String,
@@ -45,7 +45,7 @@ pub(crate) enum End {
     Ran,
     NotRun(String),
     Unknown(String),
-    /// Its own node is not a member any longer.
+    /// Its own node is no longer a member.
     Outside,
 }
 

@@ -26,7 +26,7 @@ pub(crate) struct Order {
     pub(crate) node: String,
     pub(crate) build: String,
     pub(crate) ttl: Duration,
-    /// Where the singleton writes; without it, the node has no singleton.
+    /// The file to which the singleton writes; without it, the node has no singleton.
     pub(crate) writes_to: Option<String>,
     pub(crate) dies: Option<Dies>,
 }

@@ -45,7 +45,7 @@ pub(crate) struct Node {
     pub(crate) app: Routed<Router>,
 }
 
-/// What ran, in order.
+/// The requests that ran, in order.
 #[derive(Clone, Default)]
 pub(crate) struct Runs(Arc<Mutex<Vec<Run>>>);
 

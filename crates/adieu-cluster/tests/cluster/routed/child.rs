@@ -1,4 +1,5 @@
-//! What the other processes run: one node that serves HTTP, and notes every request that it handles.
+//! The program of the other processes: one node that serves HTTP, and notes every request that it
+//! handles.
 
 use std::io::Write as _;
 use std::net::SocketAddr;

@@ -36,7 +36,7 @@ struct Clients {
     sent: Arc<AtomicUsize>,
 }
 
-/// What became of each request.
+/// The outcome of each request.
 type Answers = Arc<Mutex<BTreeMap<String, Ended>>>;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -86,7 +86,7 @@ impl Stage {
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// Compares what clients were told with what nodes have done.
+    /// Compares the responses to clients with the notes of the nodes.
     fn judge(&self, answers: &BTreeMap<String, Ended>) {
         let mut by_id = BTreeMap::<String, Vec<Noted>>::new();
         let mut last = BTreeMap::<String, Noted>::new();
@@ -247,7 +247,7 @@ async fn s1462_requests_survive_a_rolling_restart() {
         answers.iter().filter(|(_, it)| !matches!(it, Ended::Answered(200, _))).collect();
     assert!(failed.is_empty(), "{} of {} failed: {failed:?}", failed.len(), answers.len());
     let notes = stage.notes();
-    assert_eq!(notes.len(), answers.len(), "a request ran that no client knows of");
+    assert_eq!(notes.len(), answers.len(), "a request ran that no client has sent");
     let owners: BTreeSet<_> = notes.iter().map(|it| &it.node).collect();
     assert_eq!(owners.len(), NODES);
     let mut fences = BTreeMap::<&str, BTreeSet<u64>>::new();
@@ -257,7 +257,7 @@ async fn s1462_requests_survive_a_rolling_restart() {
     assert!(fences.values().filter(|it| it.len() > 1).count() > 5, "no key has moved: {fences:?}");
 }
 
-/// Only what was forwarded to the killed node, or sent to it, can have failed.
+/// Only requests that were forwarded or sent to the killed node can have failed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s1463_a_killed_owner_leaves_only_requests_that_it_had_read_unknown() {
     let stage = Stage::new(Duration::from_secs(5));

@@ -39,7 +39,7 @@ struct Written {
     lists: Vec<String>,
 }
 
-/// Where a part of the text is.
+/// A position in the text.
 #[derive(Clone, Copy)]
 struct Location<'a> {
     /// The key at which the file is included. A substitution in the file is relative to it.

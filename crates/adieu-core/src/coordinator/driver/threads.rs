@@ -25,7 +25,7 @@ use super::super::shared::Shared;
 use super::{Beginning, Driver};
 use crate::sync::OrderedMutex;
 use crate::time::now;
-use crate::watchdog::LAST_WORDS;
+use crate::watchdog::FINAL_LINE_WAIT;
 
 /// How often the stand-in makes a step.
 const STAND_IN: Duration = Duration::from_millis(20);
@@ -104,10 +104,10 @@ async fn drive(shared: Arc<Shared>, driver: SharedDriver, lost: Option<ReportLos
                 return; // The stand-in has published it. The runtime may be dropped at any moment.
             }
             if is_alone {
-                let _ = shared.journal().flush(LAST_WORDS);
+                let _ = shared.journal().flush(FINAL_LINE_WAIT);
             } else {
                 // Does not block the worker, because other tasks may need it.
-                let _ = tokio::time::timeout(LAST_WORDS, shared.journal().idle()).await;
+                let _ = tokio::time::timeout(FINAL_LINE_WAIT, shared.journal().idle()).await;
             }
             publish(&shared, &driver);
             drop(lost);
@@ -185,7 +185,7 @@ async fn stand_in(driver: &OrderedMutex<Driver>, mut lost: ReportLost) {
         tokio::time::sleep(STAND_IN).await;
         let over = driver.lock().step();
         if over {
-            let _ = lost.shared.journal().flush(LAST_WORDS);
+            let _ = lost.shared.journal().flush(FINAL_LINE_WAIT);
             publish(&lost.shared, driver);
             // The report is not lost, even if the task has taken it and not yet published it.
             let _ = lost.generation.take();

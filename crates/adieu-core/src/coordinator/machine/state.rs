@@ -91,7 +91,7 @@ pub(crate) enum Cause {
     HardStop,
 }
 
-/// How far the tasks of a phase have been escalated.
+/// The escalation that the tasks of a phase have reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pressure {
     None,

@@ -249,7 +249,7 @@ fn simulate(scenario: &Scenario) -> SimulatedRun {
         let join = sim.joins.first().map(|(at, ..)| *at);
         let due = sim.machine.next_due();
         let next = [request, join, due].into_iter().flatten().min();
-        sim.now = next.expect("it always knows when to go on").max(sim.now);
+        sim.now = next.expect("it always has a next instant").max(sim.now);
         if join.is_some_and(|at| at <= sim.now) {
             let join = sim.joins.pop_first().unwrap();
             sim.join(join);

@@ -1,4 +1,4 @@
-//! Which messages systemd gets, and when.
+//! The messages to systemd, and their times.
 
 use super::*;
 use crate::coordinator::ProgressCounts;

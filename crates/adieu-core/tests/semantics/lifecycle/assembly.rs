@@ -1,4 +1,4 @@
-//! Which sets of steps are rejected, and what each profile demands.
+//! The sets of steps that are rejected, and the demands of each profile.
 
 use std::time::Duration;
 

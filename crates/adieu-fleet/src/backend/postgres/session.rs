@@ -30,10 +30,11 @@ use crate::names::{Key, Owner};
 /// suspended closes nothing, so the server ends a session that has not renewed for the lock's time to
 /// live (`idle_session_timeout`).
 ///
-/// A server that is restarted, or that recovers from the crash of one of its processes, has lost its
-/// sessions, and clients may not know that yet. Locks that were held then stay held until their time
-/// to live has elapsed. Only if a session is ended while its client lives, by an administrator or by
-/// the network, is the lock free a moment before the client notices. The fence protects then.
+/// A server that is restarted, or that recovers from the crash of one of its processes, has lost
+/// its sessions, and clients may not have noticed that yet. Locks that were held then stay held
+/// until their time to live has elapsed. Only if a session is ended while its client lives, by an
+/// administrator or by the network, is the lock free a moment before the client notices. The fence
+/// protects then.
 ///
 /// It needs Postgres 14 or later. Its locks are independent of those of
 /// [`Postgres`](crate::Postgres), where fences, durability and permanent rows are described; this

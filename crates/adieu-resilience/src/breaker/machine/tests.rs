@@ -148,7 +148,7 @@ enum Act {
         ended: Ended,
         stale: bool,
     },
-    /// A call that asks the store.
+    /// A call that requests a probe from the store.
     AskFleet,
     /// The store answers a request to probe: granted, busy or not at all.
     Probed(u8),
@@ -173,7 +173,7 @@ impl History {
         self.0.len() as u64 - 1
     }
 
-    /// What the store says if it returns to one of these states.
+    /// The answer of the store if it returns to one of these states.
     fn restored(&self, which: Option<usize>) -> Option<Standing> {
         let which = which? % self.0.len();
         let generation = which as u64;
@@ -360,7 +360,7 @@ fn s1650_an_older_generation_counts_unless_a_newer_one_has_overtaken_it() {
     let (now, mut machine) = (start(), Machine::new(FIGURES));
     let closed = Some(Standing::Closed { generation: 6 });
     machine.adopt(now + secs(0.5), now, fleet_open(7, 5));
-    // Sent before the process learnt of generation 7.
+    // Sent before the process received generation 7.
     assert_eq!(machine.adopt(now + secs(0.6), now + secs(0.4), closed), None);
     assert_eq!(machine.ask(now + secs(6.0), Prober::Fleet).0, Answer::AskFleet);
     // Sent after that: the store has lost generation 7. That closes nothing, but the process probes alone.

@@ -1,4 +1,4 @@
-//! Which calls enter a bulkhead, wait or are shed.
+//! The calls that enter a bulkhead, wait or are shed.
 
 use proptest::prelude::*;
 

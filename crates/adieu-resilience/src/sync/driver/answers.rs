@@ -125,7 +125,7 @@ impl Run {
     fn on_forced(&mut self, sent: Instant, force: &Force) {
         self.last_forced = Some(now());
         // Answers may arrive in another order than the store gave them. The next report requests
-        // everything that the store knows, which then holds.
+        // the whole state of the store, which then holds.
         self.epoch = 0;
         self.cadence.hurry();
         let Force { policy: name, time, by } = force;
@@ -250,10 +250,10 @@ impl Run {
             policy
                 .circuits()
                 .into_iter()
-                .for_each(|(breaker, circuit)| self.driver.link.teach(&breaker, &circuit));
+                .for_each(|(breaker, circuit)| self.driver.link.adopt_into(&breaker, &circuit));
             let forced = forces.iter().find(|(name, _)| **name == *policy.name);
-            // The store does not know this policy. A policy that was forced open stays so until its time
-            // has elapsed.
+            // The store has no entry for this policy. A policy that was forced open stays so until
+            // its time has elapsed.
             if let Some((_, forced)) = forced.filter(|_| !is_before_force) {
                 self.adopt_force(sent, &policy, forced);
             }

@@ -1,4 +1,4 @@
-//! What a fleet does with its breakers.
+//! The behaviour of a fleet's breakers.
 
 use super::*;
 

@@ -11,7 +11,7 @@ async fn s916_a_policy_is_forced_open_and_released_in_the_whole_fleet() {
     assert!(until_all(&replicas, is_forced).await <= ms(150));
     assert_eq!(code(replicas[3].call(true).await), Code::ForcedOpen);
     assert_eq!(replicas[3].policy.status().forced_by.as_deref(), Some("ops"));
-    // A replica that starts later learns it, too, and a store that forgets it releases none.
+    // A replica that starts later receives it, too, and a store that loses it releases none.
     let late = Replica::start(&memory, with_breaker);
     until_all(&[late], is_forced).await;
     memory.flush();
@@ -20,7 +20,7 @@ async fn s916_a_policy_is_forced_open_and_released_in_the_whole_fleet() {
     replicas[1].policies.release("payments", "ops").await.unwrap();
     assert!(until_all(&replicas, |replica| !is_forced(replica)).await <= ms(150));
     assert_eq!(replicas[3].call(true).await, Ok(()));
-    // It ends by itself.
+    // It ends automatically.
     replicas[2].policies.force_open("payments", secs(2), "ops").await.unwrap();
     until_all(&replicas, is_forced).await;
     assert!(until_all(&replicas, |replica| !is_forced(replica)).await <= ms(2_100));
@@ -53,7 +53,7 @@ async fn s1242_the_process_that_forces_a_policy_open_or_releases_it_refuses_or_c
             assert_eq!(forced(one), None);
             sleep(ms(1)).await;
         }
-        // What the other replica has done since is learnt, although it was done in the same tick.
+        // The later change of the other replica is received, although it was made in the same tick.
         replicas[1].policies.force_open("payments", time, "dev").await.unwrap();
         assert!(until_all(&replicas, |replica| forced(replica).is_some()).await <= ms(150));
         one.policies.release("payments", "ops").await.unwrap();

@@ -1,4 +1,4 @@
-//! What a fleet admits of a rate limit.
+//! The calls that a fleet admits under a rate limit.
 
 use super::*;
 
@@ -49,7 +49,7 @@ async fn s917_a_fleet_admits_its_rate_however_the_load_is_spread() {
         check_rate(&admitted, 500.0, 50.0);
         let share = admitted.len() as f64 / 5_050.0;
         assert!((least..=1.01).contains(&share), "{share}");
-        // Besides one report of each replica in a tick.
+        // In addition to one report of each replica in a tick.
         let asked: u64 = replicas.iter().map(|replica| *lock(&replica.questions)).sum();
         let per_call = (asked - before) as f64 / 15_000.0;
         assert!(per_call < 0.3, "{per_call}");

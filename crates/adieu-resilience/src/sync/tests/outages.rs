@@ -90,7 +90,7 @@ async fn s923_a_replica_that_loses_the_store_gets_no_new_burst() {
     overload(&replicas, 2, |_| 0).await;
     replicas[0].set(Faults { is_cut: true, ..Faults::default() });
     let (admitted, _) = overload(&replicas, 1, |_| 0).await;
-    // One second of the rate, and what was left of the last slice. A new burst would be 50 more.
+    // One second of the rate, and the rest of the last slice. A new burst would be 50 more.
     assert!(admitted.len() <= 530, "{}", admitted.len());
 }
 
@@ -280,7 +280,7 @@ async fn s1657_a_store_that_answers_now_and_then_is_asked_less_and_less() {
     }
     assert!(replicas[0].times_away() <= 40, "{} times", replicas[0].times_away());
     assert!((1..=40).contains(&waits), "{waits} calls waited for the whole time");
-    // A store that has answered for a second is asked soon again after the next outage.
+    // A store that has answered for a second gets a request soon after the next outage.
     replicas[0].set(Faults::default());
     let is_away = |replica: &Replica| replica.policies.store().unwrap().is_away;
     until_all(&replicas, |replica| !is_away(replica)).await;

@@ -27,7 +27,7 @@ fn s910_a_snapshot_is_sent_when_it_has_changed_and_every_second() {
     assert_eq!(send(0, true, 0), None, "nothing to say");
     assert_eq!(send(100, true, 5), Some(5));
     assert_eq!(send(200, true, 5), None);
-    assert_eq!(send(1_100, true, 5), Some(5), "the store would forget it");
+    assert_eq!(send(1_100, true, 5), Some(5), "the store would remove it");
     assert_eq!(send(1_200, false, 6), Some(0), "taken back");
     assert_eq!(send(3_000, false, 7), None);
     let mut cadence = Cadence::new(start);

@@ -1,4 +1,4 @@
-//! What a replica does when it starts and ends, and its readiness.
+//! The start and the end of a replica, and its readiness.
 
 use super::*;
 
@@ -70,7 +70,7 @@ async fn s920_at_the_end_a_process_leaves_the_fleet_and_no_task_remains() {
     let report = leaving.shutdown.run(Reason::Unknown).await.unwrap();
     assert!(report.is_clean(), "{report:?}");
     assert!(until_all(&replicas, |replica| count(replica) == 2).await <= ms(150));
-    // A process that dies is forgotten after three seconds.
+    // A process that dies is removed after three seconds.
     replicas[0].set(Faults { is_cut: true, ..Faults::default() });
     let took = until_all(&replicas[1..], |replica| count(replica) == 1).await;
     assert!((ms(2_500)..ms(3_300)).contains(&took), "{took:?}");

@@ -143,11 +143,11 @@ fn s232_lost_work_that_the_report_does_not_name_is_charged() {
     let ledger = Ledger::new();
     ledger.record(Fact::Cut, "answer", "GET /large/1");
     ledger.record(Fact::Cut, "answer", "GET /large/2");
-    let verdict = judge(&ledger, &unclean("answer cut: GET /large/1"));
+    let verdict = judge(&ledger, &unclean("response cut: GET /large/1"));
     assert!(matches!(charge(&verdict), Charge::Understated { lost: 2, admitted: 1, .. }));
-    judge(&ledger, &unclean("answers cut: GET /large/1, GET /large/2")).assert_honest();
+    judge(&ledger, &unclean("responses cut: GET /large/1, GET /large/2")).assert_honest();
     // The text of a clean task does not account for losses.
-    let tasks = [("cut", "timed out"), ("answer cut: GET /large/1, GET /large/2", "")];
+    let tasks = [("cut", "timed out"), ("response cut: GET /large/1, GET /large/2", "")];
     let mentioned = report("unclean", ExitCode::UNCLEAN, &tasks);
     let verdict = judge(&ledger, &mentioned);
     assert!(matches!(charge(&verdict), Charge::Understated { admitted: 0, .. }), "{verdict}");
@@ -157,7 +157,7 @@ fn s232_lost_work_that_the_report_does_not_name_is_charged() {
 fn s232_a_cut_answer_that_looks_complete_is_charged_even_if_reported() {
     let ledger = Ledger::new();
     ledger.record(Fact::Disguised, "answer", "GET /large");
-    let verdict = judge(&ledger, &unclean("answer cut: GET /large"));
+    let verdict = judge(&ledger, &unclean("response cut: GET /large"));
     assert!(matches!(charge(&verdict), Charge::Disguised { .. }), "{verdict}");
 }
 

@@ -45,8 +45,8 @@ pub(super) const UNLOCK: &str = concat!(
 );
 
 /// Records the grant under the advisory lock. No row is returned while a lease from before a crash
-/// has not expired, because its holder may not know of the crash yet. `$3` is the time to live in
-/// seconds.
+/// has not expired, because its holder may not have noticed the crash yet. `$3` is the time to live
+/// in seconds.
 pub(super) const RECORD: &str = concat!(
     "WITH signed AS (
         INSERT INTO adieu_leases AS lease (key, owner, fence, expires_at, server_started)
