@@ -188,9 +188,13 @@ impl Requests {
         log.list.retain(|request| {
             !request.is_sent || request.ended_at.is_none_or(|at| at > acknowledged)
         });
-        while log.list.len() > MAX_UNREAD {
-            log.list.remove(0);
-        }
+        let unread = log.list.iter().filter(|request| request.is_sent).count();
+        let mut excess = unread.saturating_sub(MAX_UNREAD);
+        log.list.retain(|request| {
+            let is_dropped = request.is_sent && excess > 0;
+            excess -= usize::from(is_dropped);
+            !is_dropped
+        });
         log.ended = log.list.iter().filter(|request| request.ended_at.is_some()).count();
         // The threshold grows while a client does not read, so that this search stays rare.
         log.max_ended = ENDED.max(2 * log.ended);
