@@ -184,7 +184,7 @@ mod tests {
         let body = async |mut worker: Worker<u32>| while worker.recv().await.is_some() {};
         let threads = WorkerThreads::builder("late").count(1).start(body).unwrap();
         assert!(threads.on(&shutdown).is_err());
-        let group = shutdown.extension::<Group>();
+        let group = adieu_core::adapter::extension::<Group>(&shutdown);
         assert_eq!((group.progress.borrow().unfinished, group.present().len()), (0, 0));
     }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use adieu_core::{Reason, Shutdown, WeakShutdown};
+use adieu_core::{Reason, Shutdown, WeakShutdown, adapter};
 use futures_util::future::{BoxFuture, Shared};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -112,7 +112,7 @@ impl SystemState {
     /// Makes the system a member of the group of its shutdown, and returns the group.
     pub(crate) fn join(self: &Arc<Self>, shutdown: &Shutdown) -> Arc<Group> {
         let _ = self.end.set(shutdown.token());
-        let group = shutdown.extension::<Group>();
+        let group = adapter::extension::<Group>(shutdown);
         let member: Weak<Self> = Arc::downgrade(self);
         let unfinished = Mutex::new(Some(group.join(member)));
         let _ = self.membership.set(Membership { group: Arc::clone(&group), unfinished });
@@ -198,7 +198,7 @@ impl SystemState {
     /// returns this error late in start-up, the body has not failed.
     pub(crate) fn note_refusal(&self, error: &dyn std::fmt::Display) {
         if let Some(shutdown) = self.shutdown() {
-            shutdown.note_refusal(error);
+            adapter::note_refusal(&shutdown, error);
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use adieu_core::config::Block;
+use adieu_core::adapter::{Block, read_table};
 use adieu_core::{Config, ConfigError, Short};
 
 use crate::address;
@@ -95,7 +95,7 @@ pub(crate) fn read(
     shortest: Duration,
     too_short: &str,
 ) -> Result<Configured, ConfigError> {
-    let ours = config.read_table("cluster", |keys| {
+    let ours = read_table(config, "cluster", |keys| {
         let found = table(keys)?;
         check(keys, &found, shortest, too_short)?;
         Ok(found)
@@ -103,7 +103,7 @@ pub(crate) fn read(
     let ours = ours.unwrap_or_default();
     let mut theirs = Configured::default();
     for name in FOREIGN {
-        if let Some(found) = config.read_table(name, foreign)? {
+        if let Some(found) = read_table(config, name, foreign)? {
             theirs = found;
         }
     }

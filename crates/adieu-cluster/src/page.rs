@@ -25,7 +25,7 @@ struct ClusterPage(Arc<Clusters>);
 
 /// Shows a cluster at `/cluster`.
 pub(crate) fn add(shutdown: &Shutdown, cluster: Arc<Shared>) {
-    let clusters = shutdown.extension::<Clusters>();
+    let clusters = adapter::extension::<Clusters>(shutdown);
     clusters.0.lock().unwrap_or_else(PoisonError::into_inner).push(cluster);
     // The second cluster of a process finds the page of the first, which shows both.
     drop(adapter::publish(shutdown, "cluster", ClusterPage(clusters)));
@@ -33,7 +33,7 @@ pub(crate) fn add(shutdown: &Shutdown, cluster: Arc<Shared>) {
 
 /// Returns whether this process has this node already.
 pub(crate) fn has(shutdown: &Shutdown, cluster: &str, node: &NodeId) -> bool {
-    let clusters = shutdown.extension::<Clusters>();
+    let clusters = adapter::extension::<Clusters>(shutdown);
     let clusters = clusters.0.lock().unwrap_or_else(PoisonError::into_inner);
     clusters.iter().any(|it| *it.cluster == *cluster && it.id == *node)
 }

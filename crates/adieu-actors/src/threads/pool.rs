@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use adieu_core::{Deadline, Reason, Shutdown};
+use adieu_core::{Deadline, Reason, Shutdown, adapter};
 use futures_util::future::{BoxFuture, FutureExt, Shared, join_all};
 use tokio::sync::oneshot;
 
@@ -99,7 +99,7 @@ impl<M: Send + 'static> Pool<M> {
     /// Makes the workers members of the group of this shutdown.
     pub(super) fn join(self: &Arc<Self>, shutdown: &Shutdown) {
         let _ = self.inboxes.end().set(shutdown.token());
-        let group = shutdown.extension::<Group>();
+        let group = adapter::extension::<Group>(shutdown);
         let member: Weak<Self> = Arc::downgrade(self);
         let unfinished = Mutex::new(Some(group.join(member)));
         let _ = self.membership.set(Membership { group, unfinished });

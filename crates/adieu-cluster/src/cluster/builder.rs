@@ -125,6 +125,17 @@ impl ClusterBuilder {
     /// Sets how long the leader waits before it takes shards from a node that vanished. Default: a
     /// fifth of the time to live. Set it to the time to live if the store can end sessions early, as
     /// etcd could before issue 15247 was fixed.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use adieu_cluster::Cluster;
+    /// use adieu_cluster::store::Memory;
+    ///
+    /// let ttl = Duration::from_secs(15);
+    /// let builder = Cluster::new(Memory::new(), "shop").ttl(ttl).removal_margin(ttl);
+    /// # drop(builder);
+    /// ```
     pub fn removal_margin(mut self, margin: Duration) -> Self {
         self.removal_margin = Some(margin);
         self
@@ -185,7 +196,7 @@ impl ClusterBuilder {
             store.name(),
             Short(shortest)
         );
-        let configured = config::read(shutdown.config(), shortest, &too_short)?;
+        let configured = config::read(adapter::config(shutdown), shortest, &too_short)?;
         let node = configured.node.or(self.node);
         let build = configured.build.unwrap_or(self.build);
         let zone = configured.zone.or(self.zone);

@@ -283,7 +283,7 @@ impl Answers {
         // The first reason wins, so this changes nothing in a shutdown that has begun.
         drop(self.shutdown.run(AdminStop));
         // A repeated signal can end the process. A request does not.
-        self.shutdown.receive_request("admin-port");
+        adapter::receive_request(&self.shutdown, "admin-port");
         self.state(StatusCode::ACCEPTED)
     }
 

@@ -105,6 +105,18 @@ impl PostgresSession {
     }
 
     /// Uses a database with a custom configuration and TLS. Connects with the first request.
+    ///
+    /// `tls` is a connector such as that of tokio-postgres-rustls.
+    ///
+    /// ```
+    /// use adieu_fleet::PostgresSession;
+    /// use adieu_fleet::tokio_postgres::{Config, NoTls};
+    ///
+    /// let mut config = Config::new();
+    /// config.host("db").user("app").dbname("app");
+    /// let backend = PostgresSession::with_tls(config, NoTls);
+    /// # drop(backend);
+    /// ```
     pub fn with_tls<T>(config: Config, tls: T) -> Self
     where
         T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
