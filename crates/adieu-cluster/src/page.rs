@@ -2,10 +2,10 @@
 
 mod metrics;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use adieu_core::adapter::{self, Command, CommandError, Metrics, error_text};
+use adieu_core::adapter::{self, Command, CommandError, Metrics, error_text, lock};
 use adieu_core::{Shutdown, adapter::Page};
 use serde_json::{Value, json};
 
@@ -26,7 +26,7 @@ struct ClusterPage(Arc<Clusters>);
 /// Shows a cluster at `/cluster`.
 pub(crate) fn add(shutdown: &Shutdown, cluster: Arc<Shared>) {
     let clusters = adapter::extension::<Clusters>(shutdown);
-    clusters.0.lock().unwrap_or_else(PoisonError::into_inner).push(cluster);
+    lock(&clusters.0).push(cluster);
     // The second cluster of a process finds the page of the first, which shows both.
     drop(adapter::publish(shutdown, "cluster", ClusterPage(clusters)));
 }
@@ -34,7 +34,7 @@ pub(crate) fn add(shutdown: &Shutdown, cluster: Arc<Shared>) {
 /// Returns whether this process has this node already.
 pub(crate) fn has(shutdown: &Shutdown, cluster: &str, node: &NodeId) -> bool {
     let clusters = adapter::extension::<Clusters>(shutdown);
-    let clusters = clusters.0.lock().unwrap_or_else(PoisonError::into_inner);
+    let clusters = lock(&clusters.0);
     clusters.iter().any(|it| *it.cluster == *cluster && it.id == *node)
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn has(shutdown: &Shutdown, cluster: &str, node: &NodeId) -> bool {
 
 impl ClusterPage {
     fn all(&self) -> Vec<Arc<Shared>> {
-        self.0.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.0.0).clone()
     }
 
     /// Returns the cluster that a command is for.

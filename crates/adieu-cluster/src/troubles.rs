@@ -2,7 +2,9 @@
 //! shutdown must name.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
+
+use adieu_core::adapter::lock;
 
 use crate::time::{Duration, Instant};
 
@@ -73,7 +75,7 @@ impl Troubles {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

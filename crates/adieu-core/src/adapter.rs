@@ -19,6 +19,7 @@ pub use crate::config::blocks::Block;
 pub use crate::coordinator::WorkSource;
 pub use crate::gate::ListInFlight;
 pub use crate::log_thread::log_aside;
+pub use crate::sync::lock;
 pub use crate::thread_index::ThreadIndex;
 pub use crate::time::boot::BootClock;
 

@@ -1,9 +1,10 @@
 //! What an actor of kameo stores to stop its children at its end.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use ::kameo::Actor;
 use ::kameo::actor::ActorRef;
+use adieu_core::adapter::lock;
 use tokio::sync::OnceCell;
 
 /// Whether the actor has a child stopper, and a reference to the actor while it may be about to end.
@@ -40,7 +41,7 @@ impl<A: Actor> Children<A> {
     }
 
     fn parent(&self) -> MutexGuard<'_, Option<ActorRef<A>>> {
-        self.parent.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.parent)
     }
 }
 

@@ -1,10 +1,11 @@
 //! The threads of a pool of workers, and how they are joined.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use adieu_core::adapter::lock;
 use adieu_core::{Deadline, Reason, Shutdown, adapter};
 use futures_util::future::{BoxFuture, FutureExt, Shared, join_all};
 use tokio::sync::oneshot;
@@ -60,7 +61,7 @@ impl<M> Pool<M> {
     }
 
     fn threads(&self) -> MutexGuard<'_, Vec<Thread>> {
-        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.threads)
     }
 
     pub(super) fn add(&self, thread: Thread) {
@@ -110,7 +111,7 @@ impl<M: Send + 'static> Pool<M> {
         if let Some(Membership { group, unfinished }) = self.membership.get() {
             let member: Weak<Self> = Arc::downgrade(self);
             group.remove(&(member as _));
-            drop(unfinished.lock().unwrap_or_else(PoisonError::into_inner).take());
+            drop(lock(unfinished).take());
         }
     }
 
@@ -252,7 +253,7 @@ async fn join<M: Send + 'static>(
     });
     let mut workers = join_all(joined).await;
     if let Some(Membership { group, unfinished }) = membership.get() {
-        drop(unfinished.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(lock(unfinished).take());
         // Actors of other members may still send messages, which the workers refuse.
         tokio::select! {
             () = group.all_ended() => {}

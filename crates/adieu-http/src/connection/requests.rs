@@ -7,9 +7,10 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use adieu_core::adapter::lock;
 use adieu_core::{InFlight, Pass};
 use tokio::time::Instant;
 
@@ -85,7 +86,7 @@ const MAX_UNREAD: usize = 1_000;
 
 impl Requests {
     fn log(&self) -> MutexGuard<'_, RequestLog> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.log)
     }
 
     /// With HTTP/1 only the connection's task calls this, so a load and a store suffice.

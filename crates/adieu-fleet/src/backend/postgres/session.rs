@@ -7,9 +7,10 @@ use std::collections::HashMap;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use adieu_core::adapter::lock;
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Config, Socket};
@@ -147,7 +148,7 @@ fn as_setting(ttl: Duration) -> String {
 
 impl Shared {
     fn held(&self) -> MutexGuard<'_, HashMap<i64, Session>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.held)
     }
 
     /// Returns the session of this claim, if this process has it and it has not ended.
@@ -158,7 +159,7 @@ impl Shared {
 
     /// Returns a connection without a lock. Connects if there is none.
     async fn direct(&self) -> Result<Direct, BackendError> {
-        let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let spare = lock(&self.spare).take();
         if let Some(spare) = spare.filter(|spare| !spare.is_closed()) {
             return Ok(spare);
         }
@@ -168,7 +169,7 @@ impl Shared {
     }
 
     fn keep_for_later(&self, direct: Direct) {
-        *self.spare.lock().unwrap_or_else(PoisonError::into_inner) = Some(direct);
+        *lock(&self.spare) = Some(direct);
     }
 
     /// Executes a statement in the session of the claim; see [`statements`]. The claim is lost if the
