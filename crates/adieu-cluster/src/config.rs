@@ -8,6 +8,7 @@ use adieu_core::{Config, ConfigError, Short};
 
 use crate::address;
 use crate::records::NodeId;
+use crate::time::LONGEST;
 
 /// What a configuration sets. It overrides what the program sets.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -21,9 +22,6 @@ pub(crate) struct Configured {
     pub(crate) address: Option<String>,
     pub(crate) weight: Option<u32>,
 }
-
-/// How long a node joins that never gives up.
-const FOREVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// The shortest time to live, whatever the store allows.
 pub(crate) const SHORTEST_TTL: Duration = Duration::from_millis(100);
@@ -174,7 +172,8 @@ fn foreign(keys: &mut Block<'_>) -> Result<Configured, ConfigError> {
     let join_deadline = keys.duration_or_off("shutdown-after-unsuccessful-join-seed-nodes")?;
     let found = Configured {
         // Without a deadline, Akka tries for ever.
-        join_deadline: join_deadline.map(|deadline| deadline.unwrap_or(FOREVER)),
+        // `off`: the node never gives up.
+        join_deadline: join_deadline.map(|deadline| deadline.unwrap_or(LONGEST)),
         // Akka's default is `off`, which here is the default margin.
         removal_margin: keys.duration_or_off("down-removal-margin")?.flatten(),
         build: keys.text("app-version")?,

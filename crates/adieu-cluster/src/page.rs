@@ -10,7 +10,7 @@ use adieu_core::{Shutdown, adapter::Page};
 use serde_json::{Value, json};
 
 use crate::operate::OperateError;
-use crate::records::{NodeId, ShardId, checked};
+use crate::records::{NodeId, ShardId, checked, split_shard};
 use crate::shared::Shared;
 use crate::status::ClusterStatus;
 
@@ -130,13 +130,12 @@ impl Page for ClusterPage {
     }
 }
 
-/// Reads a shard such as `cart/17`. A name alone is a singleton.
 fn shard(text: &str) -> Result<ShardId, CommandError> {
-    let (region, number) = text.split_once('/').unwrap_or((text, "0"));
     let invalid = |problem: String| CommandError::invalid(format!("shard {text:?}: {problem}"));
+    let split = split_shard(text);
+    let (region, number) =
+        split.ok_or_else(|| invalid("write REGION/NUMBER, such as cart/17".to_owned()))?;
     let region = checked("a region", region).map_err(|error| invalid(error.to_string()))?;
-    let number = number.parse();
-    let number = number.map_err(|_| invalid("write REGION/NUMBER, such as cart/17".to_owned()))?;
     Ok(ShardId { region, number })
 }
 

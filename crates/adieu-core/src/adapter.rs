@@ -9,6 +9,7 @@ mod tables;
 use std::error::Error;
 use std::fmt::Display;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use command::{Command, CommandError};
 pub use metrics::{Family, Metrics};
@@ -26,6 +27,9 @@ pub use crate::time::boot::BootClock;
 use crate::config::Config;
 use crate::coordinator::Shutdown;
 use crate::task::TaskSpec;
+
+/// The longest time that a configuration may name: a year. It cannot overflow the clock.
+pub const LONGEST_TIME: Duration = crate::plan::LONGEST;
 
 /// Logs one `tracing` event in the order of the shutdown's own lines.
 ///
