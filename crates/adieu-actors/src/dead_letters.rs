@@ -3,8 +3,9 @@
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
+use adieu_core::adapter::lock;
 use tokio::sync::mpsc;
 
 use crate::path::NodePath;
@@ -137,7 +138,7 @@ impl DeadLetters {
     }
 
     fn lock(&self) -> MutexGuard<'_, Latest> {
-        self.latest.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.latest)
     }
 }
 

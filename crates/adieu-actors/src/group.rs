@@ -4,9 +4,10 @@
 //! before no member has work, and no member completes its report before the actors of all members
 //! have ended: until then it may refuse messages, which its report has to contain.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use adieu_core::Reason;
+use adieu_core::adapter::lock;
 use tokio::sync::watch;
 
 use crate::quiet::Activity;
@@ -62,7 +63,7 @@ impl Default for Group {
 
 impl Group {
     fn members(&self) -> MutexGuard<'_, Vec<Weak<dyn Member>>> {
-        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.members)
     }
 
     fn present(&self) -> Vec<Arc<dyn Member>> {
@@ -184,7 +185,7 @@ mod tests {
         let body = async |mut worker: Worker<u32>| while worker.recv().await.is_some() {};
         let threads = WorkerThreads::builder("late").count(1).start(body).unwrap();
         assert!(threads.on(&shutdown).is_err());
-        let group = shutdown.extension::<Group>();
+        let group = adieu_core::adapter::extension::<Group>(&shutdown);
         assert_eq!((group.progress.borrow().unfinished, group.present().len()), (0, 0));
     }
 

@@ -227,8 +227,7 @@ impl NodeReport {
     }
 
     /// Returns the least number of messages that the actor refused, or accepted and never processed.
-    #[must_use]
-    pub fn least_dead_letters(&self) -> u64 {
+    pub(crate) fn least_dead_letters(&self) -> u64 {
         self.dead_letters.least()
     }
 

@@ -1,10 +1,11 @@
 //! The state that all handles of an actor system and all its actors share.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
 
-use adieu_core::{Reason, Shutdown, WeakShutdown};
+use adieu_core::adapter::lock;
+use adieu_core::{Reason, Shutdown, WeakShutdown, adapter};
 use futures_util::future::{BoxFuture, Shared};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -112,7 +113,7 @@ impl SystemState {
     /// Makes the system a member of the group of its shutdown, and returns the group.
     pub(crate) fn join(self: &Arc<Self>, shutdown: &Shutdown) -> Arc<Group> {
         let _ = self.end.set(shutdown.token());
-        let group = shutdown.extension::<Group>();
+        let group = adapter::extension::<Group>(shutdown);
         let member: Weak<Self> = Arc::downgrade(self);
         let unfinished = Mutex::new(Some(group.join(member)));
         let _ = self.membership.set(Membership { group: Arc::clone(&group), unfinished });
@@ -127,7 +128,7 @@ impl SystemState {
     /// Notes that all actors have ended, or that the shutdown does not drain them.
     pub(crate) fn leave_group(&self) {
         if let Some(Membership { unfinished, .. }) = self.membership.get() {
-            drop(unfinished.lock().unwrap_or_else(PoisonError::into_inner).take());
+            drop(lock(unfinished).take());
         }
     }
 
@@ -147,7 +148,7 @@ impl SystemState {
     }
 
     pub(crate) fn tree(&self) -> MutexGuard<'_, Tree> {
-        self.tree.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.tree)
     }
 
     /// Adds a node to the tree, below an actor if one is given. `may_join_drain` permits that during a
@@ -198,7 +199,7 @@ impl SystemState {
     /// returns this error late in start-up, the body has not failed.
     pub(crate) fn note_refusal(&self, error: &dyn std::fmt::Display) {
         if let Some(shutdown) = self.shutdown() {
-            shutdown.note_refusal(error);
+            adapter::note_refusal(&shutdown, error);
         }
     }
 
@@ -236,12 +237,12 @@ impl SystemState {
 
     /// Limits the time of the drain in the phase `actor-system-terminate`. The shortest limit holds.
     pub(crate) fn limit_drain(&self, timeout: Duration) {
-        let mut limit = self.drain_timeout.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut limit = lock(&self.drain_timeout);
         *limit = Some(limit.map_or(timeout, |before| before.min(timeout)));
     }
 
     pub(crate) fn drain_timeout(&self) -> Option<Duration> {
-        *self.drain_timeout.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.drain_timeout)
     }
 
     /// Returns whether a drain of the whole system, or of a part that contains this path, was announced.

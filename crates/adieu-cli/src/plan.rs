@@ -14,7 +14,7 @@ use crate::check::applied_here;
 use crate::duration::{span, time};
 use crate::ending::{Failure, Printout, note};
 use crate::tables;
-use adieu_core::adapter::error_text;
+use adieu_core::adapter::{error_text, has_table};
 
 /// Show the phases of a shutdown, their order and the worst case.
 #[derive(clap::Args, Default)]
@@ -78,7 +78,7 @@ pub(crate) fn run(args: &Args) -> Result<Printout, Failure> {
 
 /// Lists the tasks with which a node leaves its cluster, if the configuration has one.
 fn cluster_tasks(config: &Config) -> String {
-    if !config.has_table("cluster") {
+    if !has_table(config, "cluster") {
         return String::new();
     }
     let tasks = adieu::cluster::TASKS;

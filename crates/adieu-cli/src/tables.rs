@@ -6,6 +6,6 @@
 use adieu::{Config, ConfigError};
 
 pub(crate) fn validate(config: &Config) -> Result<(), ConfigError> {
-    adieu::cluster::validate_config(config)?;
-    adieu::resilience::Policies::validate(config)
+    adieu::cluster::adapter::validate_config(config)?;
+    adieu::resilience::adapter::validate(config)
 }

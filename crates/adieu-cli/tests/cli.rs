@@ -14,6 +14,8 @@ mod breaker;
 mod check;
 #[path = "cli/cluster.rs"]
 mod cluster;
+#[path = "cli/compose_files.rs"]
+mod compose_files;
 #[path = "cli/corpus.rs"]
 mod corpus;
 #[cfg(unix)]
@@ -42,6 +44,8 @@ mod report;
 mod service;
 #[path = "cli/signs.rs"]
 mod signs;
+#[path = "cli/supervisors.rs"]
+mod supervisors;
 #[cfg(unix)]
 #[path = "cli/terminal.rs"]
 mod terminal;

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ranking::{Ranked, Ranking};
 
 use crate::commits::Target;
-use crate::records::{Drain, NodeId, NodeState, RegionKind, ShardId, ShardRecord};
+use crate::records::{NodeId, RegionKind, ShardId, ShardRecord};
 use crate::view::View;
 
 /// Restrictions on the nodes that may receive shards, in addition to the view.
@@ -103,13 +103,7 @@ pub(crate) fn place<'v>(
 
 /// Returns whether a node can receive shards of a region now.
 pub(crate) fn is_candidate(view: &View, region: &str, id: &NodeId) -> bool {
-    view.nodes.get(id).is_some_and(|node| {
-        let record = &node.value;
-        record.state == NodeState::Up
-            && record.ready
-            && record.drain == Drain::Nothing
-            && record.hosts.iter().any(|hosted| **hosted == *region)
-    })
+    view.nodes.get(id).is_some_and(|node| node.value.can_receive(region))
 }
 
 /// How much is moved for balance alone.

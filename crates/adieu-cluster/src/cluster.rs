@@ -7,7 +7,7 @@ mod region;
 use std::fmt;
 use std::sync::Arc;
 
-use adieu_core::{Reason, TaskResult};
+use adieu_core::{Reason, TaskResult, adapter};
 
 pub use builder::ClusterBuilder;
 pub use error::{ClusterError, JoinError};
@@ -183,7 +183,7 @@ impl Cluster {
         // The body of the program may return this error, and has not failed.
         let refused = |cluster| {
             let refusal = JoinError::ShuttingDown { cluster };
-            shutdown.note_refusal(&refusal);
+            adapter::note_refusal(&shutdown, &refusal);
             refusal
         };
         if shutdown.reason().is_some() {

@@ -3,13 +3,14 @@
 
 use std::time::Duration;
 
-use adieu_core::config::Block;
+use adieu_core::adapter::{Block, read_table};
 use adieu_core::{Config, ConfigError, Short};
 
 use crate::address;
-use crate::records::NodeId;
+use crate::records::{NameError, NodeId};
+use crate::time::LONGEST;
 
-/// The settings in a configuration. They override those of the program.
+/// The options of a node, as far as the program or a configuration sets them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Configured {
     pub(crate) ttl: Option<Duration>,
@@ -22,8 +23,14 @@ pub(crate) struct Configured {
     pub(crate) weight: Option<u32>,
 }
 
-/// The join deadline that stands for "never".
-const FOREVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+/// An option that breaks its rule.
+pub(crate) enum Broken {
+    Ttl(Duration),
+    JoinDeadline,
+    Weight,
+    Address { address: String, problem: String },
+    Node(NameError),
+}
 
 /// The shortest time to live, whatever the store allows.
 pub(crate) const SHORTEST_TTL: Duration = Duration::from_millis(100);
@@ -84,6 +91,43 @@ const DOWNING: &str = "a node is gone when its session in the store ends: set cl
 const ROLES: &str = "a node gets the singletons that it declares: declare each where it may run";
 const GOSSIP: &str = "nodes share a table in the store, there is no gossip";
 
+// === impl Configured ===
+
+impl Configured {
+    /// Returns these options, and the others where these are not set.
+    pub(crate) fn or(self, others: Self) -> Self {
+        Self {
+            ttl: self.ttl.or(others.ttl),
+            removal_margin: self.removal_margin.or(others.removal_margin),
+            join_deadline: self.join_deadline.or(others.join_deadline),
+            node: self.node.or(others.node),
+            build: self.build.or(others.build),
+            zone: self.zone.or(others.zone),
+            address: self.address.or(others.address),
+            weight: self.weight.or(others.weight),
+        }
+    }
+
+    /// Returns the first option that breaks its rule. No time to live may be shorter than `shortest`.
+    pub(crate) fn broken(&self, shortest: Duration) -> Option<Broken> {
+        if let Some(ttl) = self.ttl.filter(|ttl| *ttl < shortest) {
+            return Some(Broken::Ttl(ttl));
+        }
+        if self.join_deadline.is_some_and(|deadline| deadline.is_zero()) {
+            return Some(Broken::JoinDeadline);
+        }
+        if self.weight == Some(0) {
+            return Some(Broken::Weight);
+        }
+        if let Some(address) = &self.address
+            && let Err(problem) = address::check(address)
+        {
+            return Some(Broken::Address { address: address.clone(), problem });
+        }
+        self.node.as_ref().and_then(|node| NodeId::new(node).err()).map(Broken::Node)
+    }
+}
+
 /// Reads the settings of the configuration.
 ///
 /// # Errors
@@ -95,7 +139,7 @@ pub(crate) fn read(
     shortest: Duration,
     too_short: &str,
 ) -> Result<Configured, ConfigError> {
-    let ours = config.read_table("cluster", |keys| {
+    let ours = read_table(config, "cluster", |keys| {
         let found = table(keys)?;
         check(keys, &found, shortest, too_short)?;
         Ok(found)
@@ -103,16 +147,11 @@ pub(crate) fn read(
     let ours = ours.unwrap_or_default();
     let mut theirs = Configured::default();
     for name in FOREIGN {
-        if let Some(found) = config.read_table(name, foreign)? {
+        if let Some(found) = read_table(config, name, foreign)? {
             theirs = found;
         }
     }
-    Ok(Configured {
-        removal_margin: ours.removal_margin.or(theirs.removal_margin),
-        join_deadline: ours.join_deadline.or(theirs.join_deadline),
-        build: ours.build.or(theirs.build),
-        ..ours
-    })
+    Ok(ours.or(theirs))
 }
 
 /// Checks the keys and values of the tables, without a cluster. For the command.
@@ -151,22 +190,16 @@ fn check(
         let place = "is not a key of this table: set coordinated-shutdown.run-when-down";
         return Err(keys.invalid(RUN_WHEN_DOWN, place));
     }
-    if let Some(ttl) = found.ttl.filter(|ttl| *ttl < shortest) {
-        return Err(keys.invalid("ttl", format!("is {}, but {too_short}", Short(ttl))));
-    }
-    if found.join_deadline.is_some_and(|deadline| deadline.is_zero()) {
-        return Err(keys.invalid("join-deadline", zero));
-    }
-    if found.weight == Some(0) {
-        return Err(keys.invalid("weight", zero));
-    }
-    if let Some(Err(error)) = found.address.as_deref().map(address::check) {
-        return Err(keys.invalid("address", error));
-    }
-    if let Some(Err(error)) = found.node.as_ref().map(NodeId::new) {
-        return Err(keys.invalid("node", error.to_string()));
-    }
-    Ok(())
+    Err(match found.broken(shortest) {
+        None => return Ok(()),
+        Some(Broken::Ttl(ttl)) => {
+            keys.invalid("ttl", format!("is {}, but {too_short}", Short(ttl)))
+        }
+        Some(Broken::JoinDeadline) => keys.invalid("join-deadline", zero),
+        Some(Broken::Weight) => keys.invalid("weight", zero),
+        Some(Broken::Address { problem, .. }) => keys.invalid("address", problem),
+        Some(Broken::Node(error)) => keys.invalid("node", error.to_string()),
+    })
 }
 
 /// Reads the keys of Akka that have a meaning here, and rejects the others.
@@ -174,7 +207,7 @@ fn foreign(keys: &mut Block<'_>) -> Result<Configured, ConfigError> {
     let join_deadline = keys.duration_or_off("shutdown-after-unsuccessful-join-seed-nodes")?;
     let found = Configured {
         // Without a deadline, Akka tries for ever.
-        join_deadline: join_deadline.map(|deadline| deadline.unwrap_or(FOREVER)),
+        join_deadline: join_deadline.map(|deadline| deadline.unwrap_or(LONGEST)),
         // Akka's default is `off`, which here is the default margin.
         removal_margin: keys.duration_or_off("down-removal-margin")?.flatten(),
         build: keys.text("app-version")?,

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use adieu_core::adapter::lock;
 use serde::Serialize;
 
 use crate::handoff::{MoveReason, Moved};
@@ -56,7 +57,7 @@ const LAST_MOVES: usize = 20;
 
 impl Counters {
     fn rest(&self) -> MutexGuard<'_, Rest> {
-        self.rest.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.rest)
     }
 
     pub(crate) fn renewal_failed(&self) {

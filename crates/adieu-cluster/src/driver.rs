@@ -3,46 +3,34 @@
 
 mod hosting;
 mod instances;
+mod requests;
+mod shown;
 
-use std::pin::Pin;
 use std::sync::Arc;
 
+use adieu_core::Reason;
 use adieu_core::adapter::error_text;
-use adieu_core::{Readiness, Reason};
 use hosting::{Hosting, close};
 use instances::{Instances, Joined};
+use requests::{
+    Loaded, NOT_COMMITTED, NOT_KEPT, NOT_LOADED, NOT_READ, NOT_WATCHED, Pending, close_session,
+    next, open, ready, warn_of,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::handoff::Handoffs;
-use crate::member::{Answer, Declared, Goal, Loss, Next, Stage};
+use crate::member::{Answer, Declared, Stage};
 use crate::node::Node;
-use crate::proposal::{Proposal, Purpose, Wake};
+use crate::proposal::{Purpose, Wake};
 use crate::records::{ConfigRecord, RegionConfig, RegionKind};
 use crate::regions::keep;
-use crate::shared::{Failure, Progress, Shared};
+use crate::shared::Shared;
 use crate::standing::Standing;
-use crate::store::{
-    Changes, Committed, Session, Snapshot, Standing as SessionStanding, StoreError, Update,
-};
+use crate::store::{Changes, Committed, Session, Standing as SessionStanding, StoreError, Update};
 use crate::time::{Duration, Instant, now, sleep_until};
-use crate::waiting;
 
 /// The version of the records and of the rules for changing them.
 pub(crate) const PROTOCOL: u32 = 1;
-
-// The requests to the store that can fail, as they are logged.
-const NOT_OPENED: &str = "store not available; retrying";
-const NOT_KEPT: &str = "session not kept; retrying";
-const NOT_LOADED: &str = "cluster table not loaded; retrying";
-const NOT_READ: &str = "cluster record not understood; retrying";
-const NOT_WATCHED: &str = "cluster changes lost; loading the table";
-const NOT_COMMITTED: &str = "commit not answered";
-
-/// The interval at which a waiting node logs the condition that it waits for.
-const LOG_WAIT: Duration = Duration::from_secs(5);
-
-type Pending<T> = Option<Pin<Box<dyn Future<Output = T> + Send>>>;
-type Loaded = Result<(Snapshot, Box<dyn Changes>), StoreError>;
 
 struct Driver {
     shared: Arc<Shared>,
@@ -139,35 +127,6 @@ impl Drop for Over {
     }
 }
 
-/// Opens a session. Retries until it succeeds, the error is permanent, or the node is closed.
-async fn open(shared: &Shared) -> Option<(Session, Instant)> {
-    let ttl = shared.settings.ttl;
-    loop {
-        let sent = now();
-        let opened = tokio::select! {
-            biased;
-            () = shared.close.cancelled() => return None,
-            opened = tokio::time::timeout(ttl / 3, shared.store.open(ttl)) => opened,
-        };
-        let error = match opened {
-            Ok(Ok(session)) => {
-                shared.troubles.recovered(&[NOT_OPENED]);
-                return Some((session, sent));
-            }
-            Ok(Err(error)) => error,
-            Err(_) => no_answer(shared, "open a session"),
-        };
-        if !error.may_pass() {
-            shared.progress.send_modify(|it| it.failure = Some(Failure::Store(error)));
-            return None;
-        }
-        warn_of(shared, &error, NOT_OPENED);
-        let waiting_for = shared.troubles.explained(waiting::STORE);
-        shared.progress.send_modify(|it| it.waiting_for = Some(waiting_for));
-        tokio::time::sleep(ttl / 20).await;
-    }
-}
-
 fn declare(shared: &Shared, session: &Session) -> Declared {
     let singletons = shared.singletons();
     let region = RegionConfig { kind: RegionKind::Singleton, shards: 1 };
@@ -245,171 +204,6 @@ impl Driver {
         }
         self.publish(node);
         wake
-    }
-
-    fn keep(&mut self, node: &mut Node, now: Instant, wake: &mut Wake) {
-        match node.keep(now) {
-            Next::Wait(until) => wake.at(until),
-            Next::Lost => self.standing.lose(),
-            Next::Keep(_) if self.keeping.is_some() => wake.at(node.valid_until()),
-            Next::Keep(patience) => {
-                let (shared, session) = (Arc::clone(&self.shared), self.session.clone());
-                wake.at(node.valid_until());
-                self.keeping = Some(Box::pin(async move {
-                    let kept = tokio::time::timeout(patience, shared.store.keep(&session)).await;
-                    let kept = kept.unwrap_or_else(|_| Err(no_answer(&shared, "keep a session")));
-                    (now, kept)
-                }));
-            }
-        }
-    }
-
-    fn load(&mut self, node: &mut Node, now: Instant, wake: &mut Wake) {
-        let needs_load = node.needs_load(now, wake) || self.changes.is_none();
-        if !needs_load || self.loading.is_some() {
-            return;
-        }
-        if let Some(retry) = self.retry_load_at.filter(|retry| now < *retry) {
-            return wake.at(retry);
-        }
-        node.load_started();
-        let shared = Arc::clone(&self.shared);
-        self.loading = Some(Box::pin(async move {
-            let prefix = shared.keys.prefix();
-            let load = async {
-                let snapshot = shared.store.load(prefix).await?;
-                let changes = shared.store.changes(prefix, snapshot.revision).await?;
-                Ok((snapshot, changes))
-            };
-            let loaded = tokio::time::timeout(shared.settings.ttl, load).await;
-            loaded.unwrap_or_else(|_| Err(no_answer(&shared, "load a table")))
-        }));
-    }
-
-    fn commit(&mut self, Proposal { what, commit }: Proposal) {
-        let shared = Arc::clone(&self.shared);
-        self.committing = Some(Box::pin(async move {
-            let patience = shared.settings.ttl / 3;
-            let answer = tokio::time::timeout(patience, shared.store.commit(&commit)).await;
-            (what, answer.unwrap_or_else(|_| Err(no_answer(&shared, "commit"))))
-        }));
-    }
-
-    fn is_ready(&self) -> bool {
-        let Some(shutdown) = self.shared.shutdown.upgrade() else {
-            // The shutdown was dropped without having run: there is no phase to leave in.
-            self.shared.close.cancel();
-            return false;
-        };
-        // Until this node is a member, the cluster itself makes the process `Starting`, which hides a
-        // cordon.
-        let may_serve = matches!(shutdown.readiness(), Readiness::Starting | Readiness::Ready);
-        may_serve && !shutdown.is_cordoned()
-    }
-
-    /// Publishes the progress of this node to the tasks of the phases and to the shutdown.
-    fn publish(&mut self, node: &Node) {
-        let shared = &self.shared;
-        shared.progress.send_if_modified(|before| {
-            let mut after = Progress::of(node, before);
-            if after.waiting_for.as_deref() == Some(waiting::STORE) {
-                after.waiting_for = Some(shared.troubles.explained(waiting::STORE));
-            }
-            let incompatible = node.member.incompatible().cloned().map(Failure::Incompatible);
-            after.failure = after.failure.or(incompatible);
-            let changes = *before != after;
-            *before = after;
-            changes
-        });
-        let now = now();
-        for moved in self.handoffs.see(now, node.me().as_ref(), node.view()) {
-            shared.counters.moved(moved, now);
-        }
-        if self.stage != node.stage() {
-            let (before, after) = (self.stage, node.stage());
-            self.stage = after;
-            self.report(before, after, node.member.loss());
-        }
-        let is_running = self.begun.is_cancelled();
-        if !is_running {
-            self.report_wait();
-        }
-        if node.is_asked_to_leave() && node.member.goal() == Goal::Stay && !is_running {
-            self.begins.get_or_insert(Reason::ClusterLeaving);
-        }
-    }
-
-    /// Logs every 5 s the condition that a joining node waits for. During a shutdown, the shutdown
-    /// logs it.
-    fn report_wait(&mut self) {
-        let what = self.shared.progress.borrow().waiting_for.clone();
-        let Some(what) = what else {
-            self.waits = None;
-            return;
-        };
-        let since = match &mut self.waits {
-            Some((before, since)) if *before == what => since,
-            waits => return *waits = Some((what, now())),
-        };
-        if now() - *since >= LOG_WAIT {
-            *since = now();
-            let (cluster, node) = (Arc::clone(&self.shared.cluster), self.shared.id.clone());
-            self.shared.log(move || {
-                tracing::info!(%cluster, %node, waiting_for = what, "still waiting");
-            });
-        }
-    }
-
-    fn report(&mut self, before: Stage, after: Stage, loss: Option<Loss>) {
-        let (cluster, node) = (Arc::clone(&self.shared.cluster), self.shared.id.clone());
-        match loss {
-            None => self.shared.log(move || {
-                tracing::info!(%cluster, %node, from = %before, to = %after, "cluster state");
-            }),
-            Some(loss) => {
-                self.shared.log(move || {
-                    tracing::error!(%cluster, %node, %loss, "node lost its place in the cluster");
-                });
-                self.standing.lose();
-                if self.begun.is_cancelled() && (Stage::Up..=Stage::Exiting).contains(&before) {
-                    self.report_loss(loss);
-                }
-                let shutdown = self.shared.shutdown.upgrade();
-                if shutdown.is_some_and(|shutdown| shutdown.runs_when_down()) {
-                    self.begins.get_or_insert(Reason::ClusterDowning);
-                }
-            }
-        }
-    }
-
-    /// Adds a loss to the report of the shutdown that runs: the tasks of its phases cannot report
-    /// it, because they find nothing left to do.
-    fn report_loss(&self, loss: Loss) {
-        let lost = format!("lost its place while the shutdown ran: {loss}");
-        let singletons = self.shared.progress.borrow().singletons.join(", ");
-        self.shared.troubles.find(match singletons.as_str() {
-            "" => lost,
-            names => format!("{lost}; not handed over: {names}"),
-        });
-    }
-
-    /// Reports whether this node is a member, as a condition of the readiness. Called outside the
-    /// machine's lock.
-    fn report_readiness(&mut self) {
-        if self.reported == self.stage {
-            return;
-        }
-        self.reported = self.stage;
-        match self.stage {
-            Stage::Up => self.shared.check.mark_ready(),
-            Stage::Down => {
-                let loss = self.shared.progress.borrow().loss;
-                let loss = loss.map_or_else(String::new, |loss| format!(": {loss}"));
-                self.shared.check.mark_failed(format!("lost its place{loss}"));
-            }
-            // The shutdown makes the process unready while it leaves.
-            Stage::Outside | Stage::Joining | Stage::Leaving | Stage::Exiting | Stage::Removed => {}
-        }
     }
 
     async fn wait(&mut self, wake: Wake) -> Event {
@@ -519,15 +313,6 @@ impl Driver {
         }
     }
 
-    /// A record of a newer build: the view cannot be trusted, so the table is loaded again, in case
-    /// the record changes.
-    fn cannot_read(&mut self, node: &mut Node, error: &crate::view::UnreadableRecord) {
-        warn_of(&self.shared, error, NOT_READ);
-        self.changes = None;
-        self.retry_load_at = Some(now() + self.shared.settings.ttl / 3);
-        node.load_failed();
-    }
-
     /// Joins the singletons, and closes the session when nothing can act under it.
     ///
     /// A singleton that blocks its thread cannot be dropped. Its session is kept for as long as it
@@ -567,29 +352,7 @@ impl Driver {
             }
         }
         close(&self.shared, pause).await;
-        let closed = self.shared.store.close(&self.session);
-        match tokio::time::timeout(self.shared.settings.ttl / 3, closed).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => warn_of(&self.shared, &error, "session not closed; it expires"),
-            Err(_) => {
-                let error = no_answer(&self.shared, "close a session");
-                warn_of(&self.shared, &error, "session not closed; it expires");
-            }
-        }
-    }
-}
-
-async fn ready<T>(pending: &mut Pending<T>) -> T {
-    match pending {
-        Some(pending) => pending.await,
-        None => std::future::pending().await,
-    }
-}
-
-async fn next(changes: &mut Option<Box<dyn Changes>>) -> Result<Update, StoreError> {
-    match changes {
-        Some(changes) => changes.next().await,
-        None => std::future::pending().await,
+        close_session(&self.shared, &self.session).await;
     }
 }
 
@@ -597,16 +360,5 @@ async fn sleep(wake: Wake) {
     match wake.get() {
         Some(at) => sleep_until(at).await,
         None => std::future::pending().await,
-    }
-}
-
-fn no_answer(shared: &Shared, verb: &'static str) -> StoreError {
-    StoreError::unavailable(shared.store.name(), verb, "no answer in time")
-}
-
-fn warn_of(shared: &Shared, error: &(dyn std::error::Error + 'static), event: &'static str) {
-    let (cluster, error) = (Arc::clone(&shared.cluster), error_text(error));
-    if shared.troubles.failed(event, &error, now()) {
-        shared.log(move || tracing::warn!(%cluster, error, "{event}"));
     }
 }

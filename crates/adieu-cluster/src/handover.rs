@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
 use adieu_core::Short;
+use adieu_core::adapter::lock;
 
 use crate::entity::Killed;
 use crate::member::Stage;
@@ -19,7 +20,7 @@ const NAMED: usize = 5;
 
 impl Shared {
     pub(crate) fn drain_times(&self) -> MutexGuard<'_, DrainTimes> {
-        self.drain_times.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.drain_times)
     }
 
     /// Returns how many shards of each region this node owns.

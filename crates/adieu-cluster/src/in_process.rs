@@ -4,8 +4,9 @@ mod link;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
+use adieu_core::adapter::lock;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -117,7 +118,7 @@ impl fmt::Debug for InProcess {
 
 impl Net {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn delay(&self) -> Duration {
@@ -163,7 +164,7 @@ impl Transport for InProcessNode {
         let Some((me, runtime)) = self.joined.get().filter(|_| !self.close.is_cancelled()) else {
             return Err(Full(envelope));
         };
-        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut links = lock(&self.links);
         let link = links.entry(to.clone()).or_insert_with(|| {
             let (link, task) =
                 Link::open(Arc::clone(&self.net), me.clone(), to.clone(), self.close.clone());
@@ -194,7 +195,7 @@ impl Transport for InProcessNode {
                 self.net.state().nodes.remove(me);
             }
             self.close.cancel();
-            self.links.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            lock(&self.links).clear();
             self.tasks.close();
             self.tasks.wait().await;
         })

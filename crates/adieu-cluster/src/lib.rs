@@ -3,6 +3,7 @@
 
 #[cfg(feature = "actors")]
 mod actors;
+pub mod adapter;
 mod address;
 mod allocate;
 mod cluster;
@@ -55,8 +56,6 @@ mod world;
 #[cfg(feature = "actors")]
 pub use actors::EntityCx;
 pub use cluster::{Cluster, ClusterBuilder, ClusterError, JoinError, RegionBuilder, Singleton};
-#[doc(hidden)]
-pub use config::validate as validate_config;
 pub use counters::InstanceState;
 pub use entity::{Entity, Mail, Replier};
 pub use handoff::MoveReason;

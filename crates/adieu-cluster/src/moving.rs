@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::commits::{Commits, Seen, Target};
-use crate::records::{Drain, Mode, NodeId, NodeState, ShardId, ShardRecord};
+use crate::records::{Mode, NodeId, NodeState, ShardId, ShardRecord};
 use crate::store::Commit;
 use crate::view::View;
 
@@ -109,17 +109,17 @@ pub(crate) fn request(
 fn check(target: Target<'_>, region: &Arc<str>) -> Result<(), MoveRefusal> {
     let Target { id, record } = target;
     let (node, value) = (id.clone(), &record.value);
-    if value.state != NodeState::Up {
-        return Err(MoveRefusal::NotUp { node, state: value.state });
+    if value.can_receive(region) {
+        return Ok(());
     }
-    if !value.hosts.contains(region) {
+    Err(if value.state != NodeState::Up {
+        MoveRefusal::NotUp { node, state: value.state }
+    } else if !value.hosts.contains(region) {
         let hosts = value.hosts.iter().map(ToString::to_string).collect();
-        return Err(MoveRefusal::NotHosted { node, region: Arc::clone(region), hosts });
-    }
-    if !value.ready || value.drain != Drain::Nothing {
-        return Err(MoveRefusal::NotReady { node });
-    }
-    Ok(())
+        MoveRefusal::NotHosted { node, region: Arc::clone(region), hosts }
+    } else {
+        MoveRefusal::NotReady { node }
+    })
 }
 
 fn unknown(view: &View, shard: &ShardId) -> MoveRefusal {

@@ -2,15 +2,15 @@
 
 mod metrics;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use adieu_core::adapter::{self, Command, CommandError, Metrics, error_text};
+use adieu_core::adapter::{self, Command, CommandError, Metrics, error_text, lock};
 use adieu_core::{Shutdown, adapter::Page};
 use serde_json::{Value, json};
 
 use crate::operate::OperateError;
-use crate::records::{NodeId, ShardId, checked};
+use crate::records::{NodeId, ShardId, checked, split_shard};
 use crate::shared::Shared;
 use crate::status::ClusterStatus;
 
@@ -25,16 +25,16 @@ struct ClusterPage(Arc<Clusters>);
 
 /// Shows a cluster at `/cluster`.
 pub(crate) fn add(shutdown: &Shutdown, cluster: Arc<Shared>) {
-    let clusters = shutdown.extension::<Clusters>();
-    clusters.0.lock().unwrap_or_else(PoisonError::into_inner).push(cluster);
+    let clusters = adapter::extension::<Clusters>(shutdown);
+    lock(&clusters.0).push(cluster);
     // The second cluster of a process finds the page of the first, which shows both.
     drop(adapter::publish(shutdown, "cluster", ClusterPage(clusters)));
 }
 
 /// Returns whether this process has this node already.
 pub(crate) fn has(shutdown: &Shutdown, cluster: &str, node: &NodeId) -> bool {
-    let clusters = shutdown.extension::<Clusters>();
-    let clusters = clusters.0.lock().unwrap_or_else(PoisonError::into_inner);
+    let clusters = adapter::extension::<Clusters>(shutdown);
+    let clusters = lock(&clusters.0);
     clusters.iter().any(|it| *it.cluster == *cluster && it.id == *node)
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn has(shutdown: &Shutdown, cluster: &str, node: &NodeId) -> bool {
 
 impl ClusterPage {
     fn all(&self) -> Vec<Arc<Shared>> {
-        self.0.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.0.0).clone()
     }
 
     /// Returns the cluster that a command is for.
@@ -130,13 +130,12 @@ impl Page for ClusterPage {
     }
 }
 
-/// Reads a shard such as `cart/17`. A name alone is a singleton.
 fn shard(text: &str) -> Result<ShardId, CommandError> {
-    let (region, number) = text.split_once('/').unwrap_or((text, "0"));
     let invalid = |problem: String| CommandError::invalid(format!("shard {text:?}: {problem}"));
+    let split = split_shard(text);
+    let (region, number) =
+        split.ok_or_else(|| invalid("write REGION/NUMBER, such as cart/17".to_owned()))?;
     let region = checked("a region", region).map_err(|error| invalid(error.to_string()))?;
-    let number = number.parse();
-    let number = number.map_err(|_| invalid("write REGION/NUMBER, such as cart/17".to_owned()))?;
     Ok(ShardId { region, number })
 }
 

@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+pub use adieu_fleet::NameError;
+use adieu_fleet::adapter::{NameRules, checked_name};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -64,6 +66,16 @@ pub(crate) enum Drain {
     Nothing,
     Regions,
     Singletons,
+}
+
+impl NodeRecord {
+    /// Returns whether the node can receive shards of a region now.
+    pub(crate) fn can_receive(&self, region: &str) -> bool {
+        self.state == NodeState::Up
+            && self.ready
+            && self.drain == Drain::Nothing
+            && self.hosts.iter().any(|hosted| **hosted == *region)
+    }
 }
 
 /// A shard of a region. A singleton is a region with one shard.
@@ -174,14 +186,12 @@ pub(crate) struct Keys {
     prefix: Arc<str>,
 }
 
-/// Why a text is not a valid name.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is not a valid name for {what}: {problem}")]
-pub struct NameError {
-    what: &'static str,
-    text: String,
-    problem: &'static str,
-}
+const NAMES: NameRules = NameRules {
+    longest: 100,
+    too_long: "it is longer than 100 bytes",
+    is_allowed: |c| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | ':' | '@'),
+    not_allowed: "only letters, digits and the characters - _ . : @ are allowed",
+};
 
 // === impl Keys ===
 
@@ -246,16 +256,15 @@ pub(crate) fn decode<T: DeserializeOwned>(value: &str) -> Result<T, String> {
 
 /// Checks a name of a cluster, a node or a region: it becomes a part of a key.
 pub(crate) fn checked(what: &'static str, text: &str) -> Result<Arc<str>, NameError> {
-    let is_allowed = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | ':' | '@');
-    let problem = match text {
-        "" => "it is empty",
-        long if long.len() > 100 => "it is longer than 100 bytes",
-        odd if !odd.chars().all(is_allowed) => {
-            "only letters, digits and the characters - _ . : @ are allowed"
-        }
-        name => return Ok(name.into()),
-    };
-    Err(NameError { what, text: text.chars().take(100).collect(), problem })
+    checked_name(what, text, &NAMES)
+}
+
+/// Splits the text of a shard such as `cart/17`. A name alone is a singleton. `None` if the number is
+/// not one.
+#[must_use]
+pub fn split_shard(text: &str) -> Option<(&str, u32)> {
+    let (region, number) = text.split_once('/').unwrap_or((text, "0"));
+    Some((region, number.parse().ok()?))
 }
 
 // === impl NodeId ===

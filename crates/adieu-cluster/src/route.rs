@@ -2,6 +2,7 @@
 
 mod machine;
 mod message;
+mod pause;
 mod repeats;
 
 pub(crate) use machine::Route;

@@ -1,8 +1,9 @@
 //! The state that the handles, the driver and the tasks of the phases share.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
+use adieu_core::adapter::lock;
 use adieu_core::{CheckHandle, WeakShutdown, adapter};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -116,11 +117,11 @@ pub(crate) enum Failure {
 
 impl Shared {
     pub(crate) fn node(&self) -> MutexGuard<'_, Option<Node>> {
-        self.node.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.node)
     }
 
     pub(crate) fn singletons(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Work>> {
-        self.singletons.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.singletons)
     }
 
     /// Logs as the shutdown does, in the order of its lines.

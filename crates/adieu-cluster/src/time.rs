@@ -2,8 +2,8 @@
 
 pub(crate) use std::time::{Duration, Instant};
 
-/// A year is longer than any deadline, and cannot overflow the clock.
-pub(crate) const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+/// Longer than any deadline.
+pub(crate) use adieu_core::adapter::LONGEST_TIME as LONGEST;
 
 /// Returns the time on tokio's clock.
 pub(crate) fn now() -> Instant {

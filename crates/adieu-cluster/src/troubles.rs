@@ -1,7 +1,9 @@
 //! The requests to the store that fail at present, and the findings for the report of the shutdown.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
+
+use adieu_core::adapter::lock;
 
 use crate::time::{Duration, Instant};
 
@@ -72,7 +74,7 @@ impl Troubles {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

@@ -4,20 +4,32 @@
 mod command;
 mod metrics;
 mod page;
+mod tables;
 
 use std::error::Error;
+use std::fmt::Display;
+use std::sync::Arc;
+use std::time::Duration;
 
 pub use command::{Command, CommandError};
 pub use metrics::{Family, Metrics};
 pub use page::{NamedPage, Page, PublishError, pages, publish};
+pub use tables::{has_table, read_block, read_table};
 
+pub use crate::config::blocks::Block;
 pub use crate::coordinator::WorkSource;
 pub use crate::gate::ListInFlight;
 pub use crate::log_thread::log_aside;
+pub use crate::sync::lock;
 pub use crate::thread_index::ThreadIndex;
 pub use crate::time::boot::BootClock;
 
+use crate::config::Config;
 use crate::coordinator::Shutdown;
+use crate::task::TaskSpec;
+
+/// The longest time that a configuration may name: a year. It cannot overflow the clock.
+pub const LONGEST_TIME: Duration = crate::plan::LONGEST;
 
 /// Logs one `tracing` event in the order of the shutdown's own lines.
 ///
@@ -92,4 +104,36 @@ pub fn refresh_before_reading(shutdown: &Shutdown, refresh: impl Fn() + Send + S
 #[must_use]
 pub fn error_text(error: &(dyn Error + 'static)) -> String {
     crate::task::chain(error)
+}
+
+/// Returns the configuration of the shutdown. An adapter reads its own tables from it, with
+/// [`read_table`] or [`read_block`].
+pub fn config(shutdown: &Shutdown) -> &Config {
+    shutdown.config()
+}
+
+/// Returns the value of this type that belongs to the shutdown, for parts of an adapter that have to
+/// find each other. It is created on first use, and dropped with the shutdown.
+#[must_use]
+pub fn extension<T: Default + Send + Sync + 'static>(shutdown: &Shutdown) -> Arc<T> {
+    shutdown.extension()
+}
+
+/// Does what SIGTERM would do, for a request that arrived in another way, which is logged as `via`. It
+/// never ends the process.
+pub fn receive_request(shutdown: &Shutdown, via: &'static str) {
+    shutdown.receive_request(via);
+}
+
+/// Stores an error that was returned only because the shutdown had begun. A body of
+/// [`main`](crate::main) that returns it has not failed.
+pub fn note_refusal(shutdown: &Shutdown, error: &dyn Display) {
+    shutdown.note_refusal(error);
+}
+
+/// Runs the task on the library's own runtime, which the application cannot block.
+///
+/// Only for tasks that call no code of the application and need no I/O of its runtime.
+pub fn only_waits(task: TaskSpec) -> TaskSpec {
+    task.only_waits()
 }

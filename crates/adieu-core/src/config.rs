@@ -35,7 +35,7 @@
 //! Durations have a unit: `5s`, `250 ms`, `1m 30s`. In HOCON a number without a unit is in
 //! milliseconds, as in Akka; in the other formats it is an error. An unknown key is an error.
 
-mod blocks;
+pub(crate) mod blocks;
 mod document;
 mod duration;
 mod error;
@@ -53,8 +53,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-#[doc(hidden)]
-pub use blocks::Block;
+use blocks::Block;
 pub use error::ConfigError;
 pub use format::Format;
 pub use kill_after::KillAfter;
@@ -258,9 +257,7 @@ impl Config {
         format.variables(text, None)
     }
 
-    /// Reads each table under this name, which belongs to another crate of this workspace.
-    #[doc(hidden)]
-    pub fn read_block<T>(
+    pub(crate) fn read_block<T>(
         &self,
         name: &'static str,
         read: impl FnMut(&str, &mut Block<'_>) -> Result<T, ConfigError>,
@@ -268,9 +265,7 @@ impl Config {
         self.blocks.read(name, read)
     }
 
-    /// Reads the table of this name, which belongs to another crate of this workspace.
-    #[doc(hidden)]
-    pub fn read_table<T>(
+    pub(crate) fn read_table<T>(
         &self,
         name: &'static str,
         read: impl FnOnce(&mut Block<'_>) -> Result<T, ConfigError>,
@@ -278,10 +273,7 @@ impl Config {
         self.blocks.read_one(name, read)
     }
 
-    /// Returns whether the configuration has a table of this name, which belongs to another crate.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn has_table(&self, name: &str) -> bool {
+    pub(crate) fn has_table(&self, name: &str) -> bool {
         self.blocks.has(name)
     }
 

@@ -163,9 +163,7 @@ impl Shutdown {
         Self { shared: Arc::new(Shared::new(config, plan)), owner: None }
     }
 
-    /// Returns the configuration. For adapters, which read their own tables.
-    #[doc(hidden)]
-    pub fn config(&self) -> &Config {
+    pub(crate) fn config(&self) -> &Config {
         self.shared.config()
     }
 

@@ -60,12 +60,6 @@ impl Deadline {
         self.0.saturating_duration_since(now())
     }
 
-    /// Returns whether the deadline has passed.
-    #[must_use]
-    pub fn has_passed(self) -> bool {
-        self.remaining().is_zero()
-    }
-
     /// Returns the instant, for tokio's timers.
     #[must_use]
     pub fn instant(self) -> tokio::time::Instant {

@@ -19,6 +19,6 @@ pub(crate) use ordered::{OrderedMutex, Place, assert_none_held};
 ///
 /// Values behind our locks are changed in single steps, so a panic leaves them consistent, and a
 /// shutdown must continue after a panic.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -199,12 +199,7 @@ impl TaskSpec {
         self
     }
 
-    /// Runs the task on the library's own runtime, which the application cannot block.
-    ///
-    /// For adapters, and only for tasks that call no code of the application and need no I/O of its
-    /// runtime.
-    #[doc(hidden)]
-    pub fn only_waits(mut self) -> Self {
+    pub(crate) fn only_waits(mut self) -> Self {
         self.runs_on = RunsOn::Own;
         self
     }

@@ -3,8 +3,9 @@
 mod campaign;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use adieu_core::adapter::lock;
 use adieu_core::{
     AddLoopError, AddTaskError, Deadline, LoopCx, Phase, Shutdown, TaskCx, TaskResult,
 };
@@ -231,12 +232,12 @@ impl Term {
 
 impl Shared {
     fn term(&self) -> Option<(Fence, CancellationToken)> {
-        self.term.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.term).clone()
     }
 
     fn set_term(&self, term: Option<(Fence, CancellationToken)>) {
         let fence = term.as_ref().map(|(fence, _)| *fence);
-        *self.term.lock().unwrap_or_else(PoisonError::into_inner) = term;
+        *lock(&self.term) = term;
         self.leading.send_replace(fence);
     }
 }

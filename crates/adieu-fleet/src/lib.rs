@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+pub mod adapter;
 mod backend;
 mod fleet;
 mod journal;
@@ -16,13 +17,6 @@ mod step;
 mod time;
 mod turn;
 mod work;
-
-/// Functions for the other crates of adieu.
-#[cfg(feature = "postgres")]
-#[doc(hidden)]
-pub mod adapter {
-    pub use crate::backend::{announced_session, is_permanent};
-}
 
 #[cfg(feature = "etcd")]
 pub use backend::Etcd;

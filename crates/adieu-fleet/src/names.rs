@@ -25,7 +25,25 @@ pub struct NameError {
     problem: &'static str,
 }
 
-const LONGEST: usize = 200;
+/// The rules of one kind of names.
+#[derive(Clone, Copy, Debug)]
+pub struct NameRules {
+    /// The most bytes.
+    pub longest: usize,
+    /// What an error says about a name that has more.
+    pub too_long: &'static str,
+    /// Returns whether a name may contain the character.
+    pub is_allowed: fn(char) -> bool,
+    /// What an error says about a name that contains another one.
+    pub not_allowed: &'static str,
+}
+
+const RULES: NameRules = NameRules {
+    longest: 200,
+    too_long: "it is longer than 200 bytes",
+    is_allowed,
+    not_allowed: "it contains whitespace, braces or control characters",
+};
 
 // === impl Key ===
 
@@ -68,7 +86,7 @@ impl Owner {
             .or_else(|_| std::fs::read_to_string("/proc/sys/kernel/hostname"))
             .unwrap_or_default();
         let host: String =
-            host.trim().chars().filter(|c| is_allowed(*c)).take(LONGEST / 4).collect();
+            host.trim().chars().filter(|c| is_allowed(*c)).take(RULES.longest / 4).collect();
         let host = if host.is_empty() { "host" } else { &host };
         Self(format!("{host}-{}-{:08x}", std::process::id(), fastrand::u32(..)).into())
     }
@@ -117,18 +135,28 @@ fn is_allowed(c: char) -> bool {
     !(c.is_control() || c.is_whitespace() || matches!(c, '{' | '}'))
 }
 
-/// Checks the rules that all names follow.
+/// Checks the rules that all names of this crate follow.
 pub(crate) fn checked(what: &'static str, text: &str) -> Result<Arc<str>, NameError> {
+    checked_name(what, text, &RULES)
+}
+
+/// Checks a name, which is not empty and follows the rules.
+///
+/// # Errors
+///
+/// If the text is not valid. The error calls it a name for `what`.
+pub fn checked_name(
+    what: &'static str,
+    text: &str,
+    rules: &NameRules,
+) -> Result<Arc<str>, NameError> {
     let problem = match text {
         "" => "it is empty",
-        long if long.len() > LONGEST => "it is longer than 200 bytes",
-        odd if !odd.chars().all(is_allowed) => {
-            "it contains whitespace, braces or control characters"
-        }
+        long if long.len() > rules.longest => rules.too_long,
+        odd if !odd.chars().all(rules.is_allowed) => rules.not_allowed,
         name => return Ok(name.into()),
     };
-    let text = text.chars().take(LONGEST).collect();
-    Err(NameError { what, text, problem })
+    Err(NameError { what, text: text.chars().take(rules.longest).collect(), problem })
 }
 
 impl fmt::Display for Key {

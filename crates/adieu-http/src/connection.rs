@@ -18,9 +18,10 @@ mod upgraded;
 mod websocket;
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use adieu_core::adapter::lock;
 use adieu_core::{InFlight, Pass};
 use tokio::time::Instant;
 
@@ -142,7 +143,7 @@ impl Conn {
     }
 
     fn passes(&self) -> MutexGuard<'_, Passes> {
-        self.passes.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.passes)
     }
 
     /// Reserves a pass for the first request, if the connection is new and has had none.
@@ -227,11 +228,11 @@ impl Conn {
     }
 
     fn set_upgraded(&self, upgraded: Arc<dyn Upgraded>) {
-        *self.upgraded.lock().unwrap_or_else(PoisonError::into_inner) = Some(upgraded);
+        *lock(&self.upgraded) = Some(upgraded);
     }
 
     fn take_upgraded(&self) -> Option<Arc<dyn Upgraded>> {
-        self.upgraded.lock().unwrap_or_else(PoisonError::into_inner).take()
+        lock(&self.upgraded).take()
     }
 
     /// Names the upgraded connection as cut off: the application still has it.

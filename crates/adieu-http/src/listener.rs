@@ -86,29 +86,33 @@ impl Listener for TcpListener {
     }
 
     fn close(self) -> impl Iterator<Item = io::Result<(TcpStream, Self::Peer)>> + Send {
-        // Accepts through the standard library: tokio would not try unless it has been notified.
-        let listener = self.into_std().ok();
-        std::iter::from_fn(move || {
-            let listener = listener.as_ref()?;
-            next(|| {
-                let (stream, peer) = listener.accept()?;
-                stream.set_nonblocking(true)?;
-                Ok((TcpStream::from_std(stream)?, peer))
-            })
+        queued(self.into_std(), |listener| {
+            let (stream, peer) = listener.accept()?;
+            stream.set_nonblocking(true)?;
+            Ok((TcpStream::from_std(stream)?, peer))
         })
     }
 }
 
-/// Accepts the next queued connection. Skips connections whose clients have already left.
-fn next<T>(accept: impl Fn() -> io::Result<T>) -> Option<io::Result<T>> {
-    loop {
-        match accept() {
-            Ok(accepted) => return Some(Ok(accepted)),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
-            Err(error) if is_of_one_connection(&error) => {}
-            Err(error) => return Some(Err(error)),
+/// Accepts the connections that are queued. Skips connections whose clients have already left.
+///
+/// Accepts through the standard library: tokio would not try unless it has been notified.
+fn queued<L, T>(
+    listener: io::Result<L>,
+    accept: impl Fn(&L) -> io::Result<T>,
+) -> impl Iterator<Item = io::Result<T>> {
+    let listener = listener.ok();
+    std::iter::from_fn(move || {
+        let listener = listener.as_ref()?;
+        loop {
+            match accept(listener) {
+                Ok(accepted) => return Some(Ok(accepted)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
+                Err(error) if is_of_one_connection(&error) => {}
+                Err(error) => return Some(Err(error)),
+            }
         }
-    }
+    })
 }
 
 /// Returns whether the error concerns one connection only, and not the listener.
@@ -137,15 +141,11 @@ impl Listener for UnixListener {
     }
 
     fn close(self) -> impl Iterator<Item = io::Result<(UnixConnection, Self::Peer)>> + Send {
-        let listener = self.into_std().ok();
-        std::iter::from_fn(move || {
-            let listener = listener.as_ref()?;
-            next(|| {
-                let (stream, peer) = listener.accept()?;
-                stream.set_nonblocking(true)?;
-                let peer = Arc::new(unix::SocketAddr::from(peer));
-                Ok((UnixStream::from_std(stream)?.into(), peer))
-            })
+        queued(self.into_std(), |listener| {
+            let (stream, peer) = listener.accept()?;
+            stream.set_nonblocking(true)?;
+            let peer = Arc::new(unix::SocketAddr::from(peer));
+            Ok((UnixStream::from_std(stream)?.into(), peer))
         })
     }
 }

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use std::time::Duration;
 
-use adieu_core::{AddLoopError, Config, ConfigError, LoopSpec, Shutdown, Step};
+use adieu_core::{AddLoopError, Config, ConfigError, LoopSpec, Shutdown, Step, adapter};
 use tokio::sync::Mutex;
 
 use crate::link::{ForceFailure, Link};
@@ -179,7 +179,7 @@ impl Policies {
     /// If a key is unknown or has a wrong value, or as
     /// [`PolicyBuilder::start`](crate::PolicyBuilder::start).
     pub fn configured(config: &Config, shutdown: &Shutdown) -> Result<Self, PoliciesError> {
-        let builders = config.read_block("resilience", read::policy)?;
+        let builders = adapter::read_block(config, "resilience", read::policy)?;
         let policies = builders.into_iter().map(|builder| builder.start(shutdown));
         Ok(policies.collect::<Result<_, _>>()?)
     }
@@ -189,9 +189,8 @@ impl Policies {
     /// # Errors
     ///
     /// If a key is unknown or has a wrong value.
-    #[doc(hidden)]
-    pub fn validate(config: &Config) -> Result<(), ConfigError> {
-        config.read_block("resilience", read::policy).map(drop)
+    pub(crate) fn validate(config: &Config) -> Result<(), ConfigError> {
+        adapter::read_block(config, "resilience", read::policy).map(drop)
     }
 
     /// Returns the policy of this name.
@@ -267,7 +266,7 @@ impl Policies {
             return Err(ShareError::Twice { policy: policy.shared_name() });
         }
         // One loop of one shutdown serves all of them, and reports only while that shutdown is ready.
-        let names = shutdown.extension::<Names>();
+        let names = adapter::extension::<Names>(&shutdown);
         let is_other = |policy: &&Policy| !names.has(policy.state());
         if let Some(policy) = self.iter().find(is_other) {
             let (policy, first) = (policy.shared_name(), first.shared_name());

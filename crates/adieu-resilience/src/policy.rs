@@ -189,7 +189,7 @@ impl PolicyBuilder {
             return Err(invalid(format!("{part} is set twice: keep one of them")));
         }
         spec.check().map_err(invalid)?;
-        let names = shutdown.extension::<Names>();
+        let names = adapter::extension::<Names>(shutdown);
         // The first policy publishes the page of all.
         let _ = adapter::publish(shutdown, page::NAME, PolicyPage(Arc::clone(&names)));
         let new = || State::new(Arc::clone(&name), spec, shutdown.downgrade());

@@ -3,9 +3,10 @@
 //! A thread has a number that no other living thread has ([`ThreadIndex`]). The first [`STRIPES`] numbers have a value
 //! of their own, which only that thread writes. All other threads share one value, under a lock.
 
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 
 use adieu_core::adapter::ThreadIndex;
+pub(crate) use adieu_core::adapter::lock;
 
 /// More than most programs have threads that call a policy.
 const STRIPES: usize = 64;
@@ -60,11 +61,6 @@ impl<T: Default> Striped<T> {
         let own = self.own.iter().filter_map(OnceLock::get).map(|own| &own.0);
         own.chain([&self.shared.0])
     }
-}
-
-/// Locks, also after a panic: the values that are locked here are consistent after each statement.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

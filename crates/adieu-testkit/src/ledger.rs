@@ -52,9 +52,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use adieu_core::Report;
+use adieu_core::adapter::lock;
 
 pub use journal::Journal;
 pub use judge::{Charge, Tally, Verdict};
@@ -210,7 +211,7 @@ impl Ledger {
     }
 
     fn entries(&self) -> MutexGuard<'_, BTreeMap<Entry, BTreeSet<Fact>>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.entries)
     }
 }
 

@@ -1,9 +1,10 @@
 //! Events and their times, as text.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use adieu_core::adapter::lock;
 use tokio::time::Instant;
 
 /// Records events with the time since its creation, on tokio's clock.
@@ -35,7 +36,7 @@ impl Timeline {
 
     /// Records an event.
     pub fn note(&self, what: impl Into<String>) {
-        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut notes = lock(&self.notes);
         notes.push((self.began.elapsed(), what.into()));
     }
 
@@ -56,7 +57,7 @@ impl Default for Timeline {
 
 impl fmt::Display for Timeline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        let notes = lock(&self.notes);
         for (at, what) in notes.iter() {
             // Tokio's timers are late by up to a millisecond, by design.
             let at = Duration::from_millis(u64::try_from(at.as_millis()).unwrap_or(u64::MAX));

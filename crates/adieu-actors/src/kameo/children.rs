@@ -1,9 +1,10 @@
 //! The state with which an actor of kameo stops its children at its end.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use ::kameo::Actor;
 use ::kameo::actor::ActorRef;
+use adieu_core::adapter::lock;
 use tokio::sync::OnceCell;
 
 /// The child stopper of an actor, and a reference to the actor while it may be about to end.
@@ -40,7 +41,7 @@ impl<A: Actor> Children<A> {
     }
 
     fn parent(&self) -> MutexGuard<'_, Option<ActorRef<A>>> {
-        self.parent.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.parent)
     }
 }
 

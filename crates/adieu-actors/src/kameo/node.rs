@@ -5,11 +5,12 @@
 //! it have been processed.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use ::kameo::Actor;
 use ::kameo::actor::{ActorRef, WeakActorRef};
 use ::kameo::mailbox::Signal;
+use adieu_core::adapter::lock;
 use futures_util::future::{BoxFuture, FutureExt};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
@@ -101,7 +102,7 @@ impl<A: Actor> KameoNode<A> {
     }
 
     fn task(&self) -> MutexGuard<'_, Option<AbortHandle>> {
-        self.task.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.task)
     }
 
     pub(super) fn set_task(&self, task: AbortHandle) {

@@ -6,13 +6,14 @@
 
 use std::any::type_name;
 use std::panic::{AssertUnwindSafe, resume_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use ::kameo::Actor;
 use ::kameo::actor::ActorRef;
 use ::kameo::mailbox::Signal;
 use ::kameo::message::{Context, Message};
 use ::kameo::reply::BoxReplySender;
+use adieu_core::adapter::lock;
 use futures_util::FutureExt;
 
 use super::Ref;
@@ -134,7 +135,7 @@ where
 
 impl<A: Actor, M> Shared<A, M> {
     fn state(&self) -> MutexGuard<'_, State<M>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn take(&self) -> Option<M> {

@@ -1,8 +1,9 @@
 //! How an actor ended: set by the actor while it ends, readable when it has ended.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Mutex, PoisonError};
 
+use adieu_core::adapter::lock;
 use tokio::sync::SetOnce;
 
 use crate::node::Ended;
@@ -43,7 +44,7 @@ impl Ending {
         if ended == Ended::Stopped {
             self.state.store(stored::STOPPED, Ordering::Relaxed);
         } else {
-            *self.detail.lock().unwrap_or_else(PoisonError::into_inner) = Some(ended);
+            *lock(&self.detail) = Some(ended);
             self.state.store(stored::DETAIL, Ordering::Relaxed);
         }
     }
@@ -62,7 +63,7 @@ impl Ending {
             state if state < stored::OVER => None,
             state if state == stored::OVER | stored::STOPPED => Some(Ended::Stopped),
             _ => {
-                let detail = self.detail.lock().unwrap_or_else(PoisonError::into_inner);
+                let detail = lock(&self.detail);
                 Some(detail.clone().unwrap_or(Ended::Killed))
             }
         }

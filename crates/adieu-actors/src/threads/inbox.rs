@@ -1,9 +1,10 @@
 //! The queues in front of the workers, and when no more messages can arrive.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use adieu_core::Deadline;
+use adieu_core::adapter::lock;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
@@ -263,7 +264,7 @@ impl<M> Inboxes<M> {
     }
 
     fn systems(&self) -> MutexGuard<'_, Vec<(usize, Arc<SystemState>)>> {
-        self.systems.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.systems)
     }
 
     pub(super) fn add_system(&self, of: usize, system: Arc<SystemState>) {

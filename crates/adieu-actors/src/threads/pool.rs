@@ -1,11 +1,12 @@
 //! The threads of a pool of workers, and how they are joined.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use adieu_core::{Deadline, Reason, Shutdown};
+use adieu_core::adapter::lock;
+use adieu_core::{Deadline, Reason, Shutdown, adapter};
 use futures_util::future::{BoxFuture, FutureExt, Shared, join_all};
 use tokio::sync::oneshot;
 
@@ -60,7 +61,7 @@ impl<M> Pool<M> {
     }
 
     fn threads(&self) -> MutexGuard<'_, Vec<Thread>> {
-        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.threads)
     }
 
     pub(super) fn add(&self, thread: Thread) {
@@ -99,7 +100,7 @@ impl<M: Send + 'static> Pool<M> {
     /// Makes the workers members of the group of this shutdown.
     pub(super) fn join(self: &Arc<Self>, shutdown: &Shutdown) {
         let _ = self.inboxes.end().set(shutdown.token());
-        let group = shutdown.extension::<Group>();
+        let group = adapter::extension::<Group>(shutdown);
         let member: Weak<Self> = Arc::downgrade(self);
         let unfinished = Mutex::new(Some(group.join(member)));
         let _ = self.membership.set(Membership { group, unfinished });
@@ -110,7 +111,7 @@ impl<M: Send + 'static> Pool<M> {
         if let Some(Membership { group, unfinished }) = self.membership.get() {
             let member: Weak<Self> = Arc::downgrade(self);
             group.remove(&(member as _));
-            drop(unfinished.lock().unwrap_or_else(PoisonError::into_inner).take());
+            drop(lock(unfinished).take());
         }
     }
 
@@ -252,7 +253,7 @@ async fn join<M: Send + 'static>(
     });
     let mut workers = join_all(joined).await;
     if let Some(Membership { group, unfinished }) = membership.get() {
-        drop(unfinished.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(lock(unfinished).take());
         // Actors of other members may still send messages, which the workers refuse.
         tokio::select! {
             () = group.all_ended() => {}

@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use adieu_core::TaskResult;
+use adieu_core::adapter::lock;
 use futures_util::FutureExt;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -275,8 +276,4 @@ where
 /// Waits until the actors of a worker have no work.
 async fn until_all_quiet(system: &ActorSystem) {
     until_quiet(|| system.state.nodes().into(), &mut Found::new()).await;
-}
-
-fn lock<M>(slot: &Slot<M>) -> MutexGuard<'_, Option<mpsc::Receiver<M>>> {
-    slot.lock().unwrap_or_else(PoisonError::into_inner)
 }

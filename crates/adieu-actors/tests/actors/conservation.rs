@@ -8,8 +8,10 @@ use adieu_actors::kameo::{Ref, actor};
 use adieu_actors::{ActorSystem, NodeEnding};
 use kameo::Actor;
 use kameo::actor::ActorRef;
+use kameo::error::SendError;
 use kameo::message::{Context, Message};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use crate::frameworks::{Framework, Job, Kameo, Log, Script};
 
@@ -81,6 +83,7 @@ struct Counts {
     forwards_to: Option<ActorRef<Counts>>,
 }
 
+#[derive(Debug)]
 struct One;
 
 struct Wait;
@@ -207,4 +210,21 @@ async fn s252_is_current_is_true_only_inside_the_actor() {
     assert!(system.shutdown(LONG).await.unwrap().is_clean());
     assert!(!a.is_current());
     assert_eq!(log.lines()[0], "true false");
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_to_an_actor_of_kameo_can_have_timeouts() {
+    let system = ActorSystem::new("shop");
+    let (second, began) = (Duration::from_secs(1), Instant::now());
+    let orders = system.spawn("orders", actor::<Counts>(Counts::default())).await.unwrap();
+    orders.tell(Wait).await.unwrap();
+    let late = orders.ask(One).reply_timeout(second).await;
+    assert!(matches!(late, Err(SendError::Timeout(None))), "the message was sent: {late:?}");
+    assert_eq!(began.elapsed(), second);
+    while orders.tell(One).try_send().is_ok() {}
+    let full = orders.tell(One).mailbox_timeout(second).await;
+    assert!(matches!(full, Err(SendError::Timeout(Some(One)))), "{full:?}");
+    let full = orders.ask(One).mailbox_timeout(second).reply_timeout(60 * second).await;
+    assert!(matches!(full, Err(SendError::Timeout(Some(One)))), "{full:?}");
+    assert_eq!(began.elapsed(), 3 * second);
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use adieu_actors::ractor::{Letter, actor};
-use adieu_actors::{ActorSystem, NodeEnding, NodePath, Undelivered};
+use adieu_actors::{ActorSystem, DeadLetter, NodeEnding, NodePath, Undelivered};
 use adieu_core::Deadline;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
@@ -164,4 +164,16 @@ async fn s343_an_unknown_number_of_dead_letters_is_reported_as_unknown() {
         report.to_string().contains("/user/stuck was killed, dead letters unknown"),
         "{report}"
     );
+}
+
+#[tokio::test]
+async fn a_dead_letter_of_a_node_of_the_application_is_counted() {
+    let system = ActorSystem::new("shop");
+    let mut subscription = system.subscribe_to_dead_letters();
+    let path = NodePath::user().child("mine").unwrap();
+    let letter = DeadLetter::new(path, Undelivered::Stopped);
+    system.add_dead_letter(&letter);
+    assert_eq!(system.dead_letter_count(), 1);
+    assert_eq!(system.dead_letters(), std::slice::from_ref(&letter));
+    assert_eq!(subscription.next().await, Some(letter));
 }

@@ -178,6 +178,46 @@ fn read_service<'a>(
     }
     let place = layers.last().map_or_else(super::place::Place::start, Node::place);
     let mut workload = Workload::new(Supervisor::Compose, "service", name, place);
+    let layers = extended(layers, files, &mut workload);
+    let get = |key: &str| merging::values(&layers, key).into_iter().next();
+    read_grace(get("stop_grace_period"), &mut workload)?;
+    let image = dockerfile::of(&merging::values(&layers, "build"), source);
+    let mut environment = Environment::default();
+    if let Some(image) = &image {
+        image.set_variables(&mut environment);
+    }
+    let signal = get("stop_signal").and_then(|at| {
+        let (text, fix) = (at.text()?.to_owned(), "stop_signal: SIGTERM".into());
+        Some(StopSignal { text, place: at.place(), fix })
+    });
+    workload.signals.extend(signal.or_else(|| image.as_ref()?.signal.clone()));
+    add_platform(&layers, &mut workload);
+    // Whether the image keeps it as standard input cannot be seen.
+    if get("tty").is_some_and(|tty| tty.text() != Some("false")) {
+        workload.signs.terminal = Sign::Unseen;
+    }
+    if let Some(folder) = get("working_dir").as_ref().and_then(Node::text) {
+        environment.set_working_folder(folder);
+    }
+    add_variables(&layers, source, &mut environment);
+    add_files(&layers, files, source, &mut environment);
+    read_command(&layers, image, &mut environment, &mut workload);
+    for hook in get("pre_stop").map(|hooks| hooks.items()).unwrap_or_default() {
+        let command = hook.get("command").as_ref().map(words).unwrap_or_default();
+        effects::before_signal(&command, &hook.place(), "no pre_stop", &mut workload);
+    }
+    environment.apply(&mut workload);
+    for layer in &layers {
+        workload.findings.extend(keys::unknown(layer, &keys::compose::SERVICE));
+    }
+    for document in &files.documents {
+        workload.findings.extend(keys::unknown(document, &keys::compose::FILE));
+    }
+    Ok(workload)
+}
+
+/// Returns the layers of a service, and of those that it extends.
+fn extended<'a>(layers: &[Node<'a>], files: &Files<'a>, workload: &mut Workload) -> Vec<Node<'a>> {
     let mut layers = layers.to_vec();
     // The service that it extends in the same file sets the keys that it does not set itself.
     let mut at = 0;
@@ -194,27 +234,25 @@ fn read_service<'a>(
         }
         layers.extend(base);
     }
-    let get = |key: &str| merging::values(&layers, key).into_iter().next();
-    if let Some(key) = get("stop_grace_period") {
-        let text = key.text().ok_or_else(|| key.error("must be a duration such as 30s"))?;
-        if text.contains('$') {
-            let problem = format!("which value {text} has cannot be seen here");
-            workload.hide_grace(key.place(), problem, RENDER);
-        } else {
-            let span = spans::compose(text).map_err(|problem| key.error(problem))?;
-            workload.grace = Grace::said(Some(span), key.place());
-        }
+    layers
+}
+
+fn read_grace(key: Option<Node<'_>>, workload: &mut Workload) -> Result<(), InputError> {
+    let Some(key) = key else { return Ok(()) };
+    let text = key.text().ok_or_else(|| key.error("must be a duration such as 30s"))?;
+    if text.contains('$') {
+        let problem = format!("which value {text} has cannot be seen here");
+        workload.hide_grace(key.place(), problem, RENDER);
+    } else {
+        let span = spans::compose(text).map_err(|problem| key.error(problem))?;
+        workload.grace = Grace::said(Some(span), key.place());
     }
-    let image = dockerfile::of(&merging::values(&layers, "build"), source);
-    let mut environment = Environment::default();
-    if let Some(image) = &image {
-        image.set_variables(&mut environment);
-    }
-    let signal = get("stop_signal").and_then(|at| {
-        let (text, fix) = (at.text()?.to_owned(), "stop_signal: SIGTERM".into());
-        Some(StopSignal { text, place: at.place(), fix })
-    });
-    workload.signals.extend(signal.or_else(|| image.as_ref()?.signal.clone()));
+    Ok(())
+}
+
+/// Adds the findings about what the container shares, and about its limits.
+fn add_platform(layers: &[Node<'_>], workload: &mut Workload) {
+    let get = |key: &str| merging::values(layers, key).into_iter().next();
     let platform = ["platform", "isolation"].iter().find_map(|key| get(key));
     if let Some(at) = platform.filter(|at| at.text().is_some_and(run_line::is_windows)) {
         workload.findings.push(run_line::on_windows(at.place()));
@@ -231,15 +269,16 @@ fn read_service<'a>(
         let fix = Fix::Line("no cpu in ulimits".into());
         workload.findings.push(launch::limits_processor_time(at.place()).fixed_by(fix));
     }
-    // Whether the image keeps it as standard input cannot be seen.
-    if get("tty").is_some_and(|tty| tty.text() != Some("false")) {
-        workload.signs.terminal = Sign::Unseen;
-    }
-    if let Some(folder) = get("working_dir").as_ref().and_then(Node::text) {
-        environment.set_working_folder(folder);
-    }
-    add_variables(&layers, source, &mut environment);
-    add_files(&layers, files, source, &mut environment);
+}
+
+/// Reads what the container runs.
+fn read_command(
+    layers: &[Node<'_>],
+    image: Option<dockerfile::Dockerfile>,
+    environment: &mut Environment,
+    workload: &mut Workload,
+) {
+    let get = |key: &str| merging::values(layers, key).into_iter().next();
     let (entrypoint, command) = (get("entrypoint"), get("command"));
     let mut all: Vec<Word> = entrypoint.iter().chain(command.iter()).flat_map(words).collect();
     let mut place = entrypoint.as_ref().or(command.as_ref()).map(Node::place);
@@ -250,21 +289,9 @@ fn read_service<'a>(
         place = place.or(image.started_at);
     }
     if let Some(place) = place {
-        let front = launch::front(&all, &mut environment, &place);
+        let front = launch::front(&all, environment, &place);
         workload.findings.extend(front.finding(place));
     }
-    for hook in get("pre_stop").map(|hooks| hooks.items()).unwrap_or_default() {
-        let command = hook.get("command").as_ref().map(words).unwrap_or_default();
-        effects::before_signal(&command, &hook.place(), "no pre_stop", &mut workload);
-    }
-    environment.apply(&mut workload);
-    for layer in &layers {
-        workload.findings.extend(keys::unknown(layer, &keys::compose::SERVICE));
-    }
-    for document in &files.documents {
-        workload.findings.extend(keys::unknown(document, &keys::compose::FILE));
-    }
-    Ok(workload)
 }
 
 /// Returns the words of a command. Two dollar signs stand for one. A variable that compose replaces stays

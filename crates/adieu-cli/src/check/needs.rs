@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use adieu::{BudgetCheck, Config, KillAfter, Phase, Plan, PlannedPhase};
+use adieu_core::adapter::has_table;
 
 /// The time limit of the library's own tasks that close listeners and cut off work. Their phases
 /// take this long if no timeout is configured.
@@ -78,7 +79,7 @@ impl Needs {
             Counted::These(names) => names.iter().any(|n| n == name.as_str()).then_some(timeout),
             Counted::Usual if self.config.sets_timeout_of(name) => Some(timeout),
             Counted::Usual if !Phase::BUILT_IN.contains(name) => Some(timeout),
-            Counted::Usual if self.config.has_table("cluster") && is_of_cluster(name) => {
+            Counted::Usual if has_table(&self.config, "cluster") && is_of_cluster(name) => {
                 Some(timeout)
             }
             Counted::Usual if [Phase::SERVICE_UNBIND, Phase::SERVICE_STOP].contains(name) => {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use adieu_core::adapter::LONGEST_TIME;
+
 /// Units by their names, in seconds.
 type Units = &'static [(&'static str, f64)];
 
@@ -99,9 +101,8 @@ pub(crate) fn sleep(text: &str) -> Option<Duration> {
 /// Parses a duration of the command line. It needs a unit, and has the same maximum as in a
 /// configuration.
 pub(crate) fn argument(text: &str) -> Result<Duration, String> {
-    let longest = Duration::from_secs(365 * 24 * 60 * 60);
     let span = go(text).or_else(|problem| humantime::parse_duration(text).map_err(|_| problem))?;
-    if span > longest { Err("a year is the most".into()) } else { Ok(span) }
+    if span > LONGEST_TIME { Err("a year is the most".into()) } else { Ok(span) }
 }
 
 /// Adds up numbers with units.

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use adieu_core::adapter::LONGEST_TIME;
+
 use super::place::{Finding, Level, Place};
 use super::signs::Signs;
 use super::stop_signal::StopSignal;
@@ -155,7 +157,7 @@ pub(crate) const STOP_TIMEOUT: &str = "TimeoutStopSec=";
 pub(crate) const LEAST_STOP_TIMEOUT: Duration = Duration::from_secs(45);
 
 /// The longest time that the engine accepts: a year.
-const LONGEST: u64 = 365 * 24 * 60 * 60;
+const LONGEST: u64 = LONGEST_TIME.as_secs();
 
 // === impl Workload ===
 

@@ -1,5 +1,7 @@
 //! `adieu cluster move`: a shard is handed to a node.
 
+use adieu::cluster::adapter::split_shard;
+
 use super::seen::{Clusters, Seen};
 use super::{Move, encoded};
 use crate::admin::{IDLE_POLL, Page};
@@ -40,14 +42,10 @@ pub(super) async fn run(args: &Move) -> Result<Printout, Failure> {
     }
 }
 
-/// Reads a shard such as `cart/17`. A name alone is a singleton.
 fn parsed(shard: &str) -> Result<(&str, u32), Failure> {
-    let (region, number) = shard.split_once('/').unwrap_or((shard, "0"));
-    let number = number.parse().ok().filter(|_| !region.is_empty());
-    let number = number.ok_or_else(|| {
+    split_shard(shard).filter(|(region, _)| !region.is_empty()).ok_or_else(|| {
         Failure::input(format!("{shard:?} is not a shard; write REGION/NUMBER, such as cart/17"))
-    })?;
-    Ok((region, number))
+    })
 }
 
 /// Waits until the node owns the shard, as far as the queried node can see.

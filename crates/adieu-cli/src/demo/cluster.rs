@@ -8,13 +8,13 @@ mod result;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use adieu::Shutdown;
 use adieu::cluster::store::Files;
 use adieu::cluster::{Cluster, NodeId, OperateError, Region};
-use adieu_core::adapter::error_text;
+use adieu_core::adapter::{error_text, lock};
 use anstyle::AnsiColor;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -263,7 +263,7 @@ impl Side {
                 opened.get(&shard).and_then(|nodes| nodes.last()) == Some(wanted(shard))
             };
             let are_noted = (0..SHARDS).all(is_noted);
-            *self.opened.lock().unwrap_or_else(PoisonError::into_inner) = opened;
+            *lock(&self.opened) = opened;
             if are_noted {
                 return Ok(region);
             }
@@ -307,7 +307,7 @@ impl Side {
     }
 
     fn opened(&self) -> Opened {
-        self.opened.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.opened).clone()
     }
 
     fn counts(&self) -> Counts {

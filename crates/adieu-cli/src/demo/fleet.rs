@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use adieu_core::adapter::lock;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -162,8 +163,4 @@ impl Fleet {
         let last = log.lines().last().unwrap_or("its log is empty").to_owned();
         Err(Failure::unable(format!("failed to start {}: it is not ready: {last}", member.name)))
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -3,9 +3,10 @@
 //! No request is retried: a request that a client or a proxy would have to repeat has failed.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use adieu_core::adapter::lock;
 use http_body_util::BodyExt;
 use hyper::Method;
 use tokio::task::JoinSet;
@@ -149,7 +150,7 @@ impl Load {
     }
 
     fn lock(&self) -> MutexGuard<'_, Counts> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.counts)
     }
 }
 

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use adieu::cluster::store::Memory;
-use adieu::cluster::{Cluster, Entity, Region, SingletonCx};
+use adieu::cluster::{Cluster, Entity, Region, ShardPass, SingletonCx};
 use adieu::http::{Admin, AdminHandle};
 use adieu::{Config, Reason, Shutdown};
 use expect_test::expect;
@@ -97,6 +97,13 @@ impl Node {
         let sweeper = status.singletons.iter().find(|it| &*it.name == "sweeper")?;
         sweeper.instance.map(|_| ())?;
         sweeper.owner.as_ref().map(ToString::to_string)
+    }
+
+    /// Enters a shard of the region, which keeps it from being handed over.
+    fn pass_of_shard_0(&self) -> ShardPass {
+        let carts = self.carts.as_ref().unwrap();
+        let mut keys = (0..).map(|it| format!("cart-{it}"));
+        carts.enter(&keys.find(|key| carts.shard_of(key) == 0).unwrap()).unwrap()
     }
 }
 
@@ -355,67 +362,74 @@ fn s1506_cluster_move_asks_and_acts() {
     assert_eq!((code, problem.ends_with(why)), (1, true), "{problem}");
 }
 
-/// A shard that does not drain is shown while it moves.
-#[test]
-fn s1507_a_shard_that_moves_is_shown() {
+/// `adieu cluster watch`, which is killed when it is dropped.
+struct Watching {
+    child: std::process::Child,
+    lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
+}
+
+impl Watching {
+    fn of(node: &Node) -> Self {
+        let mut watch = command(&["cluster", "watch", &node.url()]);
+        let mut child = watch.stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Self { child, lines }
+    }
+
+    fn until_line(&mut self, text: &str) {
+        let mut lines = self.lines.by_ref().map_while(Result::ok);
+        assert!(lines.any(|line| line.starts_with(text)), "{text} was not printed");
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Joins two nodes, of which the first owns the two shards of a region.
+fn two_nodes() -> (Cloud, Node, Node) {
     let cloud = Cloud::with_shards(2);
     let (one, two) = (cloud.join("shop-1"), cloud.join("shop-2"));
     until("all are owned", || {
         let regions = one.cluster.status().regions;
         regions.first().is_some_and(|it| it.free == 0) && two.cluster.status().nodes.len() == 2
     });
-    let mut watching =
-        command(&["cluster", "watch", &two.url()]).stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(watching.stdout.take().unwrap()).lines().map_while(Result::ok);
-    let mut until_line = |text: &str| {
-        let line = lines.find(|line| line.starts_with(text));
-        line.unwrap_or_else(|| panic!("{text} was not printed"))
-    };
-    until_line("shop: region cart on shop-1: 2 of 2 shards");
-    // A pass keeps the shard from being handed over.
-    let carts = one.carts.as_ref().unwrap();
-    let key = (0..).map(|it| format!("cart-{it}")).find(|key| carts.shard_of(key) == 0).unwrap();
-    let pass = carts.enter(&key).unwrap();
+    (cloud, one, two)
+}
+
+/// A shard that does not drain is shown while it moves.
+#[test]
+fn s1507_a_shard_that_moves_is_shown() {
+    let (_cloud, one, two) = two_nodes();
+    let mut watching = Watching::of(&two);
+    watching.until_line("shop: region cart on shop-1: 2 of 2 shards");
+    let pass = one.pass_of_shard_0();
     let args = ["cluster", "move", "cart/0", "shop-2", &two.url(), "--yes", "--wait", "1s"];
     let Ran { code, stderr, .. } = adieu(&args);
     assert_eq!((code, stderr.contains("does not own cart/0")), (1, true), "{stderr}");
-    until_line("shop: shard cart/0: moves from shop-1 to shop-2");
+    watching.until_line("shop: shard cart/0: moves from shop-1 to shop-2");
     let status = stable(&shows(&["cluster", "status", &two.url()]));
     assert!(status.contains("Moves\nshard from to\ncart/0 shop-1 shop-2\n"), "{status}");
     drop(pass);
-    until_line("shop: region cart on shop-2: 1 of 2 shards");
-    watching.kill().unwrap();
-    watching.wait().unwrap();
+    watching.until_line("shop: region cart on shop-2: 1 of 2 shards");
 }
 
 /// A node that leaves is shown with how many shards it has handed over, and then where they are.
 #[test]
 fn s1629_cluster_watch_prints_how_far_a_hand_over_is() {
-    let cloud = Cloud::with_shards(2);
-    let (one, two) = (cloud.join("shop-1"), cloud.join("shop-2"));
-    until("all are owned", || {
-        let regions = one.cluster.status().regions;
-        regions.first().is_some_and(|it| it.free == 0) && two.cluster.status().nodes.len() == 2
-    });
-    let mut watching =
-        command(&["cluster", "watch", &one.url()]).stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(watching.stdout.take().unwrap()).lines().map_while(Result::ok);
-    let mut until_line = |text: &str| {
-        let line = lines.find(|line| line.starts_with(text));
-        line.unwrap_or_else(|| panic!("{text} was not printed"))
-    };
-    until_line("shop: region cart on shop-1: 2 of 2 shards");
-    let carts = one.carts.as_ref().unwrap();
-    let key = (0..).map(|it| format!("cart-{it}")).find(|key| carts.shard_of(key) == 0).unwrap();
-    let pass = carts.enter(&key).unwrap();
+    let (_cloud, one, two) = two_nodes();
+    let mut watching = Watching::of(&one);
+    watching.until_line("shop: region cart on shop-1: 2 of 2 shards");
+    let pass = one.pass_of_shard_0();
     drop(one.shutdown.run(Reason::Unknown));
-    until_line("shop: shop-1 waits: leave: 1/2 shards handed over (cart 1/2)");
+    watching.until_line("shop: shop-1 waits: leave: 1/2 shards handed over (cart 1/2)");
     let shown = shows(&["cluster", "status", &one.url()]);
     assert!(shown.contains("  leave: 1/2 shards handed over (cart 1/2), "), "{shown}");
     drop(pass);
     until("it has left", || one.cluster.stage() == adieu::cluster::Stage::Removed);
-    watching.kill().unwrap();
-    watching.wait().unwrap();
     let shown = stable(&shows(&["cluster", "status", &two.url()]));
     let (_, moves) = shown.split_once("Last moves\nshard from to took why ago\n").unwrap();
     assert!(moves.contains("cart/0 shop-1 shop-2 ") && moves.contains(" left "), "{shown}");

@@ -8,11 +8,8 @@ use adieu_actors::{ActorSystem, Around, Ended, Node, NodePath, Spawn, SpawnError
 use super::cx::EntityCx;
 use crate::entity::{AsEntity, Entity, Here, Mail, Slot};
 use crate::message::Command;
-use crate::time::{Duration, now};
+use crate::time::{Duration, LONGEST, now};
 use tokio::time::sleep;
-
-/// The kill of an entity ends its actor, so the drain of an actor has no limit of its own.
-const UNLIMITED: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// The pause before an actor that has not ended is killed again.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -84,7 +81,8 @@ where
             }
         }
     }
-    drop(system.stop(&running.path, UNLIMITED).await);
+    // The kill of an entity ends its actor, so the drain of an actor has no limit of its own.
+    drop(system.stop(&running.path, LONGEST).await);
     let ended = running.ended().await;
     running.end(ended)
 }

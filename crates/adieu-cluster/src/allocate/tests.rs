@@ -5,7 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
-use crate::records::{ConfigRecord, NodeRecord, Ownership, RegionConfig};
+use crate::records::{ConfigRecord, Drain, NodeRecord, NodeState, Ownership, RegionConfig};
 use crate::store::{Revision, SessionId};
 use crate::view::Versioned;
 

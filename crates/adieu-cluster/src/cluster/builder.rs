@@ -12,9 +12,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::{Cluster, ClusterError};
-use crate::address;
 use crate::commits::Commits;
-use crate::config;
+use crate::config::{self, Broken, Configured};
 use crate::counters::Counters;
 use crate::driver::PROTOCOL;
 use crate::entity::{Here, Starts};
@@ -40,20 +39,27 @@ const ENTITY_STARTS: u32 = 1_000;
 pub struct ClusterBuilder {
     store: Arc<dyn Store>,
     cluster: String,
-    node: Option<String>,
-    build: String,
-    zone: Option<String>,
-    address: Option<String>,
-    weight: u32,
-    ttl: Duration,
-    removal_margin: Option<Duration>,
-    join_deadline: Duration,
+    /// What the program sets. The configuration overrides it.
+    options: Configured,
     entities: usize,
     entity_starts: u32,
     carrier: Option<Arc<dyn Carrier>>,
     #[cfg(feature = "links")]
     listen: Option<(String, Security)>,
 }
+
+/// The options of a node, of the program and of its configuration, after the check.
+struct Checked {
+    keys: Keys,
+    id: NodeId,
+    settings: Settings,
+    join_deadline: Duration,
+    /// Without the address at which the node is reached if no option sets it.
+    record: NodeRecord,
+}
+
+/// What carries messages to other nodes, and the address at which they reach this one.
+type Reached = (Arc<dyn Carrier>, String);
 
 const TTL: Duration = Duration::from_secs(10);
 const JOIN_DEADLINE: Duration = Duration::from_secs(30);
@@ -65,14 +71,7 @@ impl ClusterBuilder {
         Self {
             store,
             cluster,
-            node: None,
-            build: String::new(),
-            zone: None,
-            address: None,
-            weight: 1,
-            ttl: TTL,
-            removal_margin: None,
-            join_deadline: JOIN_DEADLINE,
+            options: Configured::default(),
             entities: ENTITIES,
             entity_starts: ENTITY_STARTS,
             carrier: None,
@@ -84,55 +83,66 @@ impl ClusterBuilder {
     /// Names the node. If a node with this name is in the cluster, this process waits until that node
     /// is gone. Default: the host's name, the process id and a random part.
     pub fn node(mut self, name: impl Into<String>) -> Self {
-        self.node = Some(name.into());
+        self.options.node = Some(name.into());
         self
     }
 
     /// Names the build. While several builds are up, shards and singletons go to nodes of the build
     /// that started last.
     pub fn build(mut self, build: impl Into<String>) -> Self {
-        self.build = build.into();
+        self.options.build = Some(build.into());
         self
     }
 
     /// Names the zone, such as an availability zone. Shards are spread over zones.
     pub fn zone(mut self, zone: impl Into<String>) -> Self {
-        self.zone = Some(zone.into());
+        self.options.zone = Some(zone.into());
         self
     }
 
     /// Sets the address at which other nodes reach this one, as `host:port`, if it differs from the
     /// address on which the node listens. Status shows it.
     pub fn address(mut self, address: impl Into<String>) -> Self {
-        self.address = Some(address.into());
+        self.options.address = Some(address.into());
         self
     }
 
     /// Sets the weight of this node: nodes get shards in proportion to their weights. Default: 1,
     /// which is also the least. To give a node no shards, cordon its process.
     pub fn weight(mut self, weight: u32) -> Self {
-        self.weight = weight;
+        self.options.weight = Some(weight);
         self
     }
 
     /// Sets the time to live of the node's session. A node that cannot reach the store stops acting
     /// after four fifths of this time. All nodes should have the same value. Default: 10 seconds.
     pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.ttl = ttl;
+        self.options.ttl = Some(ttl);
         self
     }
 
     /// Sets how long the leader waits before it takes shards from a node that vanished. Default: a
     /// fifth of the time to live. Set it to the time to live if the store can end sessions early, as
     /// etcd could before issue 15247 was fixed.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use adieu_cluster::Cluster;
+    /// use adieu_cluster::store::Memory;
+    ///
+    /// let ttl = Duration::from_secs(15);
+    /// let builder = Cluster::new(Memory::new(), "shop").ttl(ttl).removal_margin(ttl);
+    /// # drop(builder);
+    /// ```
     pub fn removal_margin(mut self, margin: Duration) -> Self {
-        self.removal_margin = Some(margin);
+        self.options.removal_margin = Some(margin);
         self
     }
 
     /// Sets how long [`Cluster::join`] waits. Default: 30 seconds.
     pub fn join_deadline(mut self, within: Duration) -> Self {
-        self.join_deadline = within;
+        self.options.join_deadline = Some(within);
         self
     }
 
@@ -178,119 +188,29 @@ impl ClusterBuilder {
     /// process has a node of this name in the cluster, other nodes could not connect to the address,
     /// the node cannot listen for other nodes, or the shutdown has begun.
     pub fn on(self, shutdown: &Shutdown) -> Result<Cluster, ClusterError> {
-        let Self { store, cluster, .. } = self;
-        let shortest = store.shortest_ttl().max(config::SHORTEST_TTL);
-        let too_short = format!(
-            "the shortest time to live of the store {} is {}",
-            store.name(),
-            Short(shortest)
-        );
-        let configured = config::read(shutdown.config(), shortest, &too_short)?;
-        let node = configured.node.or(self.node);
-        let build = configured.build.unwrap_or(self.build);
-        let zone = configured.zone.or(self.zone);
-        let address = configured.address.or(self.address);
-        let weight = configured.weight.unwrap_or(self.weight);
-        let ttl = configured.ttl.unwrap_or(self.ttl);
-        let join_deadline = configured.join_deadline.unwrap_or(self.join_deadline);
-        let keys = Keys::new(&cluster)?;
-        let node = node.unwrap_or_else(|| adieu_fleet::Owner::this_process().as_str().to_owned());
-        let id = NodeId::new(node)?;
-        if ttl < shortest {
-            let what = "the time to live";
-            return Err(ClusterError::Time { what, value: ttl, rule: too_short });
+        let Checked { keys, id, settings, join_deadline, record } = self.checked(shutdown)?;
+        if page::has(shutdown, &self.cluster, &id) {
+            return Err(ClusterError::NodeTwice { cluster: self.cluster, node: id });
         }
-        if weight == 0 {
-            return Err(ClusterError::NoWeight);
-        }
-        if let Some(Err(problem)) = address.as_deref().map(address::check) {
-            return Err(ClusterError::Address { address: address.unwrap_or_default(), problem });
-        }
-        if page::has(shutdown, &cluster, &id) {
-            return Err(ClusterError::NodeTwice { cluster, node: id });
-        }
-        if join_deadline.is_zero() {
-            let rule = "must not be zero".to_owned();
-            let value = join_deadline;
-            return Err(ClusterError::Time { what: "the join deadline", value, rule });
-        }
-        for (what, value) in [("entities", self.entities), ("starts", self.entity_starts as usize)]
-        {
-            if value == 0 {
-                let (name, least, most) = ("of this node".into(), 1, u64::from(u32::MAX));
-                return Err(ClusterError::Number { what, name, value: 0, least, most });
-            }
-        }
-        let mut settings = Settings::for_ttl(ttl);
-        let removal_margin = configured.removal_margin.or(self.removal_margin);
-        settings.removal_margin = removal_margin.unwrap_or(settings.removal_margin);
-        // Nodes of one process are found by their names.
-        let carrier = self.carrier.map(|carrier| (carrier, format!("node:{id}")));
-        #[cfg(feature = "links")]
-        let carrier = match self.listen {
-            None => carrier,
-            Some((listen, security)) => {
-                let identity = Identity {
-                    cluster: cluster.as_str().into(),
-                    node: id.clone(),
-                    build: build.as_str().into(),
-                    protocol: (PROTOCOL, PROTOCOL),
-                };
-                let links = Links::listen(&listen, security, identity, Limits::default())?;
-                if let Some(address) = &address {
-                    links.check_reachable(address)?;
-                }
-                let reached_at = match &address {
-                    Some(address) => address.clone(),
-                    None => links.address()?.to_string(),
-                };
-                Some((Arc::new(links) as Arc<dyn Carrier>, reached_at))
-            }
-        };
-        let (carrier, reached_at) = carrier.unzip();
-        let address = address.or(reached_at);
-        let record = NodeRecord {
-            state: NodeState::Joining,
-            ready: true,
-            drain: Drain::Nothing,
-            address,
-            build,
-            zone,
-            weight,
-            hosts: Vec::new(),
-            protocol: (PROTOCOL, PROTOCOL),
-        };
-        let (weak, named) = (shutdown.downgrade(), cluster.clone());
-        let failed = move |region: &str, entity: &str, error: String| {
-            let (cluster, region, entity) = (named.clone(), region.to_owned(), entity.to_owned());
-            log_error(&weak, move || {
-                tracing::error!(cluster, region, entity, error, "entity failed");
-            });
-        };
-        let (weak, named) = (shutdown.downgrade(), cluster.clone());
-        let open_failed = move |shard: &ShardId, error: String| {
-            let (cluster, shard) = (named.clone(), shard.to_string());
-            log_error(&weak, move || tracing::error!(cluster, shard, error, "on_open failed"));
-        };
-        let starts = Starts::new(self.entities, self.entity_starts);
-        let here = Arc::new(Here::new(id.clone(), starts, failed, open_failed));
+        let (carrier, reached_at) = self.carrier(&id, &record)?.unzip();
+        let address = record.address.clone().or(reached_at);
         let shared = Arc::new(Shared {
-            store,
-            cluster: cluster.as_str().into(),
+            cluster: self.cluster.as_str().into(),
             commits: Commits::new(keys.clone()),
             keys,
+            here: Arc::new(self.here(&id, shutdown)),
             id,
-            record,
+            record: NodeRecord { address, ..record },
             settings,
             join_deadline,
             shutdown: shutdown.downgrade(),
-            check: shutdown.add_check(format!("cluster {cluster}")),
+            check: shutdown.add_check(format!("cluster {}", self.cluster)),
+            store: self.store,
             runtime: OnceLock::new(),
             counters: Counters::default(),
             troubles: Troubles::default(),
             singletons: Mutex::new(BTreeMap::new()),
             regions: Arc::default(),
-            here,
             carrier,
             drain_times: Mutex::default(),
             node: Mutex::new(None),
@@ -315,6 +235,109 @@ impl ClusterBuilder {
         page::add(shutdown, Arc::clone(&shared));
         Ok(Cluster { shared })
     }
+
+    /// Reads the configuration, and checks the options.
+    fn checked(&self, shutdown: &Shutdown) -> Result<Checked, ClusterError> {
+        let shortest = self.store.shortest_ttl().max(config::SHORTEST_TTL);
+        let too_short = format!(
+            "the shortest time to live of the store {} is {}",
+            self.store.name(),
+            Short(shortest)
+        );
+        let configured = config::read(adapter::config(shutdown), shortest, &too_short)?;
+        let keys = Keys::new(&self.cluster)?;
+        let options = configured.or(self.options.clone());
+        if let Some(broken) = options.broken(shortest) {
+            return Err(error_of(broken, too_short));
+        }
+        for (what, value) in [("entities", self.entities), ("starts", self.entity_starts as usize)]
+        {
+            if value == 0 {
+                let (name, least, most) = ("of this node".into(), 1, u64::from(u32::MAX));
+                return Err(ClusterError::Number { what, name, value: 0, least, most });
+            }
+        }
+        let this_process = || adieu_fleet::Owner::this_process().as_str().to_owned();
+        let mut settings = Settings::for_ttl(options.ttl.unwrap_or(TTL));
+        settings.removal_margin = options.removal_margin.unwrap_or(settings.removal_margin);
+        let record = NodeRecord {
+            state: NodeState::Joining,
+            ready: true,
+            drain: Drain::Nothing,
+            address: options.address,
+            build: options.build.unwrap_or_default(),
+            zone: options.zone,
+            weight: options.weight.unwrap_or(1),
+            hosts: Vec::new(),
+            protocol: (PROTOCOL, PROTOCOL),
+        };
+        Ok(Checked {
+            keys,
+            id: NodeId::new(options.node.unwrap_or_else(this_process))?,
+            settings,
+            join_deadline: options.join_deadline.unwrap_or(JOIN_DEADLINE),
+            record,
+        })
+    }
+
+    /// Begins to listen for other nodes, if an option requests it.
+    fn carrier(&self, id: &NodeId, record: &NodeRecord) -> Result<Option<Reached>, ClusterError> {
+        #[cfg(feature = "links")]
+        if let Some((listen, security)) = &self.listen {
+            let identity = Identity {
+                cluster: self.cluster.as_str().into(),
+                node: id.clone(),
+                build: record.build.as_str().into(),
+                protocol: record.protocol,
+            };
+            let links = Links::listen(listen, security.clone(), identity, Limits::default())?;
+            if let Some(address) = &record.address {
+                links.check_reachable(address)?;
+            }
+            let reached_at = match &record.address {
+                Some(address) => address.clone(),
+                None => links.address()?.to_string(),
+            };
+            return Ok(Some((Arc::new(links), reached_at)));
+        }
+        #[cfg(not(feature = "links"))]
+        let _ = record;
+        // Nodes of one process are found by their names.
+        Ok(self.carrier.clone().map(|carrier| (carrier, format!("node:{id}"))))
+    }
+
+    /// Returns the entities of this node, whose failures are logged.
+    fn here(&self, id: &NodeId, shutdown: &Shutdown) -> Here {
+        let (weak, named) = (shutdown.downgrade(), self.cluster.clone());
+        let failed = move |region: &str, entity: &str, error: String| {
+            let (cluster, region, entity) = (named.clone(), region.to_owned(), entity.to_owned());
+            log_error(&weak, move || {
+                tracing::error!(cluster, region, entity, error, "entity failed");
+            });
+        };
+        let (weak, named) = (shutdown.downgrade(), self.cluster.clone());
+        let open_failed = move |shard: &ShardId, error: String| {
+            let (cluster, shard) = (named.clone(), shard.to_string());
+            log_error(&weak, move || tracing::error!(cluster, shard, error, "on_open failed"));
+        };
+        let starts = Starts::new(self.entities, self.entity_starts);
+        Here::new(id.clone(), starts, failed, open_failed)
+    }
+}
+
+fn error_of(broken: Broken, too_short: String) -> ClusterError {
+    match broken {
+        Broken::Ttl(value) => {
+            ClusterError::Time { what: "the time to live", value, rule: too_short }
+        }
+        Broken::JoinDeadline => {
+            let rule = "must not be zero".to_owned();
+            ClusterError::Time { what: "the join deadline", value: Duration::ZERO, rule }
+        }
+        Broken::Weight => ClusterError::NoWeight,
+        Broken::Address { address, problem } => ClusterError::Address { address, problem },
+        Broken::Node(error) => ClusterError::Name(error),
+    }
 }
 
 fn log_error(shutdown: &WeakShutdown, emit: impl FnOnce() + Send + 'static) {
@@ -328,7 +351,7 @@ impl fmt::Debug for ClusterBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClusterBuilder")
             .field("cluster", &self.cluster)
-            .field("node", &self.node)
+            .field("node", &self.options.node)
             .field("store", &self.store.name())
             .finish_non_exhaustive()
     }

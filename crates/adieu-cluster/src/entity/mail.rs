@@ -105,9 +105,7 @@ impl<R: serde::Serialize> Replier<R> {
         self.take().done(reply);
     }
 
-    /// Returns whether the sender waits for a reply.
-    #[must_use]
-    pub fn is_ask(&self) -> bool {
+    fn is_ask(&self) -> bool {
         self.to.is_ask()
     }
 

@@ -3,9 +3,10 @@
 use std::borrow::Borrow;
 use std::collections::VecDeque;
 use std::hash::{Hash, Hasher};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
+use adieu_core::adapter::lock;
 use tokio::task::AbortHandle;
 
 use super::letter::{Letter, ReplyTo};
@@ -111,7 +112,7 @@ impl<C: Command> Slot<C> {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner<C>> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner)
     }
 
     /// Returns the next mail; `None` if the instance should end. Passes mail that cannot be decoded to

@@ -4,8 +4,10 @@
 //! timer of its own, which would cost more than the rest of an ask on the same node.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
+
+use adieu_core::adapter::lock;
 
 use crate::message::{AskError, Unknown};
 
@@ -38,7 +40,7 @@ impl<R> Outlet<R> {
     /// Ends the ask, if it has not ended.
     pub(super) fn finish(&self, outcome: Result<R, AskError>) {
         let waker = {
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = lock(&self.state);
             match &mut *state {
                 State::Waiting(waker) => {
                     let waker = waker.take();
@@ -84,7 +86,7 @@ impl<R> Future for ReplyReceiver<R> {
     type Output = Result<R, AskError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.0.state);
         if let State::Waiting(waker) = &mut *state {
             match waker {
                 Some(waker) => waker.clone_from(cx.waker()),

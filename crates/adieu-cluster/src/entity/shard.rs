@@ -20,8 +20,9 @@ mod tests;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
+use adieu_core::adapter::lock;
 use after::After;
 pub(crate) use core::{Core, Function, Spawner, Tally};
 use deadlines::Deadlines;
@@ -128,7 +129,7 @@ impl<C: Command> Shard<C> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner<C>> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner)
     }
 
     /// Changes the shard under its lock, and then runs the effects that must not run under it.

@@ -2,8 +2,9 @@
 //! here.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use adieu_core::adapter::lock;
 use tokio::sync::Notify;
 
 use crate::time::{Duration, Instant};
@@ -66,7 +67,7 @@ impl Starts {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner)
     }
 
     /// Returns why no more entities can wait, if so.

@@ -1,8 +1,9 @@
 //! Timers of the shards of this node: at which instant each of them has to be checked.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError, Weak};
+use std::sync::{Mutex, Weak};
 
+use adieu_core::adapter::lock;
 use tokio::sync::Notify;
 
 use crate::time::Instant;
@@ -31,7 +32,7 @@ pub(super) trait Timed: Send + Sync {
 impl Timers {
     /// Calls `timed` at or after that instant.
     pub(super) fn add(&self, at: Instant, timed: Weak<dyn Timed>) {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = lock(&self.inner);
         inner.sequence += 1;
         let key = (at, inner.sequence);
         inner.due.insert(key, timed);
@@ -49,7 +50,7 @@ impl Timers {
     pub(crate) fn advance(&self, now: Instant) -> Option<Instant> {
         loop {
             let timed = {
-                let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut inner = lock(&self.inner);
                 let first = inner.due.first_entry()?;
                 if first.key().0 > now {
                     return Some(first.key().0);

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use adieu_core::adapter::lock;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -202,7 +203,7 @@ impl Carried {
 
 impl Ending {
     fn lock(&self) -> MutexGuard<'_, bool> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

@@ -343,6 +343,24 @@ mod tests {
         assert_eq!(text, "ü".repeat(LONGEST_TEXT / 2));
     }
 
+    #[test]
+    fn garbage_is_an_error() {
+        let parcel = Parcel { region: "cart".into(), ..Parcel::default() }.encode_to_vec();
+        let garbage: [&[u8]; 5] = [
+            &parcel[..parcel.len() - 1], // The text is longer than the frame.
+            b"\x0a\x02\xff\xfe",         // A region that is not UTF-8.
+            b"\x0b\x01",                 // A group: no type that a frame has.
+            b"\x18\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", // A number of 11 bytes.
+            b"\x00",                     // A field of number 0.
+        ];
+        for bytes in garbage {
+            assert!(Parcel::decode(bytes).is_err(), "{bytes:?}");
+            let mut frame = vec![0x1a, u8::try_from(bytes.len()).unwrap()];
+            frame.extend(bytes);
+            assert!(Forward::decode(frame.as_slice()).is_err(), "{bytes:?}");
+        }
+    }
+
     fn refusals() -> impl Strategy<Value = Refusal> {
         prop_oneof![
             Just(Refusal::Moving { newer: None }),
@@ -382,9 +400,29 @@ mod tests {
         }
 
         #[test]
-        fn garbage_is_an_error_and_no_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = Forward::decode(bytes.as_slice());
-            let _ = Backward::decode(bytes.as_slice());
+        fn a_damaged_frame_is_an_error_or_another_frame(
+            reply in replies(), payload in proptest::collection::vec(any::<u8>(), 0..99),
+            at: prop::sample::Index, byte: u8,
+        ) {
+            let damage = |mut bytes: Vec<u8>| {
+                let at = at.index(bytes.len());
+                bytes[at] = byte;
+                bytes
+            };
+            let parcel = Parcel { region: "cart".into(), payload: payload.into(), ..Parcel::default() };
+            let forward = Forward { first: 7, envelopes: vec![parcel], ..Forward::default() };
+            if let Ok(read) = Forward::decode(damage(forward.encode_to_vec()).as_slice()) {
+                prop_assert_eq!(Forward::decode(read.encode_to_vec().as_slice()).unwrap(), read);
+            }
+            let backward = Backward { replied: vec![Replied::new(3, reply)], ..Backward::default() };
+            if let Ok(read) = Backward::decode(damage(backward.encode_to_vec()).as_slice()) {
+                prop_assert_eq!(Backward::decode(read.encode_to_vec().as_slice()).unwrap(), read.clone());
+                // What an unknown kind of reply says about the message is "unknown".
+                for replied in read.replied {
+                    let is_known = (DONE..=UNKNOWN).contains(&replied.kind);
+                    prop_assert!(is_known || matches!(replied.reply(), Reply::Unknown(_)));
+                }
+            }
         }
 
         #[test]
@@ -403,7 +441,8 @@ mod tests {
             let read = Parcel::decode(parcel.encode_to_vec().as_slice()).unwrap();
             prop_assert_eq!(read, parcel);
             // A remaining time beyond the clock's range does not overflow.
-            let _ = Parcel { remaining_micros: micros, ..again }.unpack(now);
+            let envelope = Parcel { remaining_micros: micros, ..again }.unpack(now);
+            prop_assert!((now..=now + LONGEST).contains(&envelope.deadline));
         }
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use adieu_core::adapter::lock;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
@@ -86,7 +87,7 @@ impl Links {
         incarnation: Revision,
         receiver: Arc<dyn Receiver>,
     ) -> Result<(), ListenError> {
-        let listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let listener = lock(&self.listener).take();
         let Some(listener) = listener else { return Ok(()) };
         let entered = runtime.enter();
         let listener = tokio::net::TcpListener::from_std(listener);

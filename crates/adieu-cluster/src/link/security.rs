@@ -187,6 +187,13 @@ impl Mtls {
     /// Sets the name that the certificates of peers must contain. Default: the host of the address to
     /// which this node connects, which fits certificates with addresses or host names. Set it if all
     /// nodes share one name.
+    ///
+    /// ```
+    /// use adieu_cluster::{Mtls, Security};
+    ///
+    /// let security = Security::mtls(Mtls::dir("/etc/shop/tls").server_name("nodes.shop.internal"));
+    /// # drop(security);
+    /// ```
     #[must_use]
     pub fn server_name(mut self, name: impl Into<String>) -> Self {
         self.server_name = Some(name.into());

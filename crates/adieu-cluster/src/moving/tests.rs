@@ -6,7 +6,7 @@ use super::*;
 use crate::allocate::is_candidate;
 use crate::commits::tests::missing_comparison;
 use crate::proposal::Purpose;
-use crate::records::{Key, Keys, decode};
+use crate::records::{Drain, Key, Keys, decode};
 use crate::store::commit::Write;
 use crate::view::arbitrary::{id, view};
 

@@ -1,7 +1,9 @@
 //! A region as the driver sees it, without the type of its commands.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
+
+use adieu_core::adapter::lock;
 
 use super::opening::{OnOpen, open};
 use crate::entity::{Core, Killed, Shard, Tally};
@@ -137,7 +139,7 @@ impl<C: Command> Hosted for RegionInner<C> {
     fn see(&self, view: &View, mine: &BTreeMap<u32, Revision>) {
         let mut opened = Vec::new();
         {
-            let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut seen = lock(&self.seen);
             let id = |number| ShardId { region: Arc::clone(&self.core.name), number };
             for (shard, record) in view.shards.range(id(0)..=id(u32::MAX)) {
                 let mine = mine.get(&shard.number).copied();

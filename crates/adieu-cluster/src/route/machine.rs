@@ -14,6 +14,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::message::{Effect, Kind, Message, NotRun, Outcome, Outgoing, State, Unknown, Waited};
+use super::pause;
 use crate::grant::Grant;
 use crate::records::NodeId;
 use crate::rules::{Rule, Rules};
@@ -23,10 +24,6 @@ use crate::transport::{Event, Refusal, Reply};
 
 /// How many messages are kept for a shard.
 const KEPT: usize = 1_000;
-
-/// The pause before an owner that could not be reached is tried again. It doubles up to the maximum.
-const PAUSE: Duration = Duration::from_millis(10);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The messages of this node to one shard.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -286,8 +283,7 @@ impl Route {
     /// Repeats the message if it is idempotent. Otherwise its fate stays unknown.
     fn may_have_run(&mut self, id: u64, why: Unknown, now: Instant, out: &mut Vec<Effect>) {
         let Some(message) = self.messages.get_mut(&id) else { return };
-        let pause = PAUSE.saturating_mul(1 << message.attempts.min(10)).min(LONGEST_PAUSE);
-        let until = now + pause;
+        let until = now + pause::after(message.attempts);
         if message.kind != Kind::IdempotentAsk || self.is_closed || message.deadline <= until {
             return self.finish(id, Outcome::Unknown(why), out);
         }
@@ -360,8 +356,8 @@ impl Route {
         let Some((_, epoch)) = self.grant.owned() else { return };
         let lasts = match self.pause.filter(|pause| pause.epoch == epoch) {
             Some(pause) if now < pause.until => return,
-            Some(pause) => pause.lasts.saturating_mul(2).min(LONGEST_PAUSE),
-            None => PAUSE,
+            Some(pause) => pause::next(pause.lasts),
+            None => pause::FIRST,
         };
         self.pause = Some(Pause { epoch, until: now + lasts, lasts });
     }

@@ -4,10 +4,8 @@
 //! mailbox of this node is unknown to the route, so the sender repeats it, and its next attempt may
 //! go through the route.
 
+use super::pause;
 use crate::time::{Duration, Instant};
-
-/// The pause before an ask is repeated. It doubles with each repeat.
-const PAUSE: Duration = Duration::from_millis(10);
 
 /// The attempts of one ask. `U` is why it is not known whether an attempt ran.
 #[derive(Clone, Debug)]
@@ -55,7 +53,7 @@ impl<U> Repeats<U> {
             (Failed::Unknown(why), _) | (Failed::NotRun(_), Some(why)) => why,
             (Failed::NotRun(why), None) => return Next::NotRun(why),
         };
-        let pause = PAUSE * (1 << self.count.min(10));
+        let pause = pause::after(self.count);
         if !may_repeat || now + pause >= deadline {
             return Next::Unknown(why);
         }
@@ -70,6 +68,7 @@ mod tests {
     use super::*;
     use crate::time::now;
 
+    const PAUSE: Duration = pause::FIRST;
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
@@ -98,5 +97,16 @@ mod tests {
             pauses.push(pause.as_millis());
         }
         assert_eq!(pauses, [10, 20, 40]);
+    }
+
+    #[test]
+    fn s1113_pauses_between_repeats_are_at_most_a_second() {
+        let (now, mut repeats) = (now(), Repeats::default());
+        let mut after =
+            || repeats.after::<()>(Failed::Unknown(()), true, now, now + Duration::from_secs(60));
+        let pauses = [10, 20, 40, 80, 160, 320, 640].map(Duration::from_millis);
+        for pause in pauses.into_iter().chain([SECOND; 40]) {
+            assert_eq!(after(), Next::Repeat(pause));
+        }
     }
 }

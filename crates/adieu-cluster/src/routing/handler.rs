@@ -3,8 +3,9 @@
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
+use adieu_core::adapter::lock;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
@@ -46,7 +47,7 @@ where
     B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
     fn run(&self, request: Bytes, inside: &Inside) -> Pin<Box<dyn Future<Output = Bytes> + Send>> {
-        let app = self.app.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let app = lock(&self.app).clone();
         let (owned, limit) = (OwnedKey::of(inside), self.body_limit);
         Box::pin(async move {
             let mut request = match decode_request(request) {

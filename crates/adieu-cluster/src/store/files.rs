@@ -5,10 +5,10 @@ mod versions;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use adieu_core::adapter::BootClock;
+use adieu_core::adapter::{BootClock, lock};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep_until};
@@ -221,7 +221,7 @@ impl Shared {
         act: impl Fn(&mut Table, Duration) -> Result<T, StoreError>,
         is_wanted: impl Fn() -> bool,
     ) -> Result<T, StoreError> {
-        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut newest = lock(&self.newest);
         loop {
             if !is_wanted() {
                 return Err(StoreError::unavailable(NAME, verb, "the request was given up"));
@@ -307,7 +307,7 @@ impl FileChanges {
             }
             // Ends sessions whose time is up; then the newest version has all changes.
             shared.change(verb, |_, _| Ok(()), || true)?;
-            let mut newest = shared.newest.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut newest = lock(&shared.newest);
             let (version, table) = shared.read(&mut newest, verb)?;
             drop(newest);
             Ok(Some((version, table.next_end(), table.changes(&prefix, after))))

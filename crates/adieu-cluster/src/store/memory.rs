@@ -1,8 +1,9 @@
 //! A table within one process, on tokio's clock, with faults on request.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use adieu_core::adapter::lock;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -178,7 +179,7 @@ impl Shared {
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.table)
     }
 
     /// Ends the sessions whose time is up, and then acts.

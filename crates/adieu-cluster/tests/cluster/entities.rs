@@ -272,3 +272,27 @@ async fn s1174_a_singleton_receives_messages_and_runs_without_them() {
     let status = two.cluster.status();
     assert_eq!(status.singletons[0].owner.as_ref().unwrap().as_str(), "two");
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_entity_sees_whether_the_sender_waits_for_a_reply() {
+    #[derive(Serialize, Deserialize)]
+    struct Ping;
+    impl Command for Ping {
+        type Reply = Vec<bool>;
+    }
+    let stage = Stage::new();
+    let node = node_with(&stage.store, "one", config(), |it| it);
+    let region = node.cluster.region::<Ping>("pings").shards(1);
+    let region = region
+        .serve(async |mut me: Entity<Ping>| {
+            let mut asked = Vec::new();
+            while let Some(mail) = me.next().await {
+                asked.push(mail.is_ask());
+                mail.reply(asked.clone());
+            }
+        })
+        .unwrap();
+    let _node = node.joined().await;
+    region.at("n").tell(Ping).await.unwrap();
+    assert_eq!(region.at("n").ask(Ping).await.unwrap(), [false, true]);
+}

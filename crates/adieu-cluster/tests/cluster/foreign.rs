@@ -12,7 +12,7 @@ use adieu_core::Shutdown;
 use adieu_core::adapter::Metrics;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::notes::{Stage, beside};
+use crate::notes::{Node, Stage, beside};
 use crate::stage::{SECOND, TTL, TestNode, config, id, node_with, until};
 use crate::visible::{Log, page};
 
@@ -54,10 +54,9 @@ impl Drop for Alive {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn s1621_a_future_of_on_open_is_dropped_when_its_shard_moves_or_its_node_may_not_act() {
-    let (stage, alive) = (Stage::new(), Arc::new(AtomicUsize::new(0)));
-    let count = Arc::clone(&alive);
+/// Joins a node whose futures of `on_open` never end, and are counted.
+async fn with_futures_of_on_open(stage: &Stage, alive: &Arc<AtomicUsize>) -> Node {
+    let count = Arc::clone(alive);
     let one = stage.node_with(
         "one",
         |it| it,
@@ -72,7 +71,13 @@ async fn s1621_a_future_of_on_open_is_dropped_when_its_shard_moves_or_its_node_m
             })
         },
     );
-    let one = one.await;
+    one.await
+}
+
+#[tokio::test(start_paused = true)]
+async fn s1621_a_future_of_on_open_is_dropped_when_its_shard_moves_or_its_node_may_not_act() {
+    let (stage, alive) = (Stage::new(), Arc::default());
+    let one = with_futures_of_on_open(&stage, &alive).await;
     let now = || alive.load(Ordering::Relaxed);
     until("all are open", || now() == 16).await;
     let two = stage.node("two").await;
@@ -88,23 +93,8 @@ async fn s1621_a_future_of_on_open_is_dropped_when_its_shard_moves_or_its_node_m
 
 #[tokio::test(start_paused = true)]
 async fn s1621_a_node_that_loses_its_place_drops_the_futures_of_on_open() {
-    let (stage, alive) = (Stage::new(), Arc::new(AtomicUsize::new(0)));
-    let count = Arc::clone(&alive);
-    let one = stage.node_with(
-        "one",
-        |it| it,
-        |it| {
-            it.on_open(move |_| {
-                count.fetch_add(1, Ordering::Relaxed);
-                let alive = Alive(Arc::clone(&count));
-                async move {
-                    std::future::pending::<()>().await;
-                    drop(alive);
-                }
-            })
-        },
-    );
-    let one = one.await;
+    let (stage, alive) = (Stage::new(), Arc::default());
+    let one = with_futures_of_on_open(&stage, &alive).await;
     until("all are open", || alive.load(Ordering::Relaxed) == 16).await;
     one.node.store.faults().cut(true);
     let begun = tokio::time::Instant::now();

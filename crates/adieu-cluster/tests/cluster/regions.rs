@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use adieu_cluster::{AskError, Elsewhere, NotRun, Region, Stage as NodeStage, Unknown};
-use adieu_core::Reason;
+use adieu_core::{Reason, Report};
 use tokio::task::JoinSet;
 
 use crate::notes::{Handled, Note, Stage, beside, notes};
@@ -113,8 +113,16 @@ fn neighbour(region: &Region<Note>, key: &str) -> String {
     keys.find(|it| region.shard_of(it) == shard).unwrap()
 }
 
-#[tokio::test(start_paused = true)]
-async fn s1156_an_entity_that_asks_another_one_of_the_draining_node_is_answered() {
+/// A node that leaves while an entity of it asks a neighbour, which it does after a pause.
+struct NestedInDrain {
+    stage: Stage,
+    other: String,
+    report: Arc<Report>,
+    took: Duration,
+    outcome: Result<(String, u64), AskError>,
+}
+
+async fn nested_in_drain(pause: Duration) -> NestedInDrain {
     let stage = Stage::new();
     let one = stage.node("one").await;
     let _two = stage.node("two").await;
@@ -122,34 +130,29 @@ async fn s1156_an_entity_that_asks_another_one_of_the_draining_node_is_answered(
     one.add(&other, 1).await.unwrap();
     let (region, to) = (one.region.clone(), other.clone());
     let nested = beside(async move {
-        let through = Note::Through(2 * SECOND, to, 2);
-        region.at("a").ask(through).within(60 * SECOND).await
+        region.at("a").ask(Note::Through(pause, to, 2)).within(60 * SECOND).await
     });
     tokio::time::sleep(SECOND).await;
     let (report, took) = one.node.leave().await;
+    let outcome = nested.await.unwrap();
+    NestedInDrain { stage, other, report, took, outcome }
+}
+
+#[tokio::test(start_paused = true)]
+async fn s1156_an_entity_that_asks_another_one_of_the_draining_node_is_answered() {
+    let NestedInDrain { stage, other, report, took, outcome } = nested_in_drain(2 * SECOND).await;
     assert!(report.is_clean() && took < 3 * SECOND, "{took:?}: {report}");
-    assert_eq!(nested.await.unwrap().unwrap().1, 2);
+    assert_eq!(outcome.unwrap().1, 2);
     assert_eq!(stage.handled.numbers(&other), [1, 2]);
     stage.handled.assert_sound();
 }
 
 #[tokio::test(start_paused = true)]
 async fn s1157_late_in_a_drain_a_nested_ask_is_refused_at_once() {
-    let stage = Stage::new();
-    let one = stage.node("one").await;
-    let _two = stage.node("two").await;
-    let other = neighbour(&one.region, "a");
-    one.add(&other, 1).await.unwrap();
-    let (region, to) = (one.region.clone(), other.clone());
-    let nested = beside(async move {
-        let through = Note::Through(7 * SECOND, to, 2);
-        region.at("a").ask(through).within(60 * SECOND).await
-    });
-    tokio::time::sleep(SECOND).await;
-    let (report, took) = one.node.leave().await;
+    let NestedInDrain { stage, other, report, took, outcome } = nested_in_drain(7 * SECOND).await;
     // It failed six seconds after the leave had begun, and did not wait for its own deadline.
     assert!(report.is_clean() && took < 7 * SECOND, "{took:?}: {report}");
-    assert!(matches!(nested.await.unwrap(), Err(AskError::Unknown(_))));
+    assert!(matches!(outcome, Err(AskError::Unknown(_))));
     assert_eq!(stage.handled.numbers(&other), [1]);
 }
 

@@ -22,8 +22,7 @@ pub(crate) struct Blocks {
     file: Option<PathBuf>,
 }
 
-/// A table of a configuration whose keys are read one by one. For the other crates of this workspace.
-#[doc(hidden)]
+/// A table of a configuration whose keys are read one by one. A key that is not read is an error.
 #[derive(Debug)]
 pub struct Block<'a>(Section<'a>);
 
@@ -121,13 +120,20 @@ impl PartialEq for Blocks {
 // === impl Block ===
 
 impl Block<'_> {
-    #[doc(hidden)]
+    /// Reads a duration.
+    ///
+    /// # Errors
+    ///
+    /// If the value is of another kind.
     pub fn duration(&mut self, name: &'static str) -> Result<Option<Duration>, ConfigError> {
         self.0.duration(&[name])
     }
 
     /// Reads a duration, or `off`, which is `None`.
-    #[doc(hidden)]
+    ///
+    /// # Errors
+    ///
+    /// If the value is of another kind.
     pub fn duration_or_off(
         &mut self,
         name: &'static str,
@@ -141,24 +147,35 @@ impl Block<'_> {
     }
 
     /// Returns the keys of the table.
-    #[doc(hidden)]
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.0.keys()
     }
 
-    #[doc(hidden)]
+    /// Reads a text.
+    ///
+    /// # Errors
+    ///
+    /// If the value is of another kind.
     pub fn text(&mut self, name: &'static str) -> Result<Option<String>, ConfigError> {
         self.0.text(&[name])
     }
 
-    #[doc(hidden)]
+    /// Reads a whole number.
+    ///
+    /// # Errors
+    ///
+    /// If the value is of another kind.
     pub fn count(&mut self, name: &'static str) -> Result<Option<u32>, ConfigError> {
         let Some(number) = self.0.integer(&[name])? else { return Ok(None) };
         let count = u32::try_from(number);
         count.map(Some).map_err(|_| self.invalid(name, format!("{number} is out of range")))
     }
 
-    #[doc(hidden)]
+    /// Reads a number.
+    ///
+    /// # Errors
+    ///
+    /// If the value is of another kind.
     pub fn number(&mut self, name: &'static str) -> Result<Option<f64>, ConfigError> {
         let Some((_, value)) = self.0.value(&[name])? else { return Ok(None) };
         let number = match value {
@@ -171,7 +188,10 @@ impl Block<'_> {
     }
 
     /// Reads the table under this key.
-    #[doc(hidden)]
+    ///
+    /// # Errors
+    ///
+    /// If it is no table, `read` fails, or a key has not been read.
     pub fn table<T>(
         &mut self,
         name: &'static str,
@@ -184,15 +204,17 @@ impl Block<'_> {
         Ok(Some(value))
     }
 
-    /// Returns an error if the table has keys that were not read. Call it before reporting a
-    /// missing key, which may be present but misspelt.
-    #[doc(hidden)]
+    /// Returns an error if the table has keys that were not read. Call it before reporting a missing key,
+    /// which may be present but misspelt.
+    ///
+    /// # Errors
+    ///
+    /// If there is such a key.
     pub fn refuse_unknown(&self) -> Result<(), ConfigError> {
         self.0.finish()
     }
 
     /// Returns an error about the value of this key.
-    #[doc(hidden)]
     #[must_use]
     pub fn invalid(&self, name: &str, problem: impl Into<String>) -> ConfigError {
         ConfigError::Invalid { path: self.0.path_of(name), problem: problem.into() }

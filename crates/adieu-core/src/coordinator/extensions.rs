@@ -11,11 +11,7 @@ pub(super) struct Extensions(Vec<Arc<dyn Any + Send + Sync>>);
 // === impl Shutdown ===
 
 impl Shutdown {
-    /// Returns the value of this type that belongs to the shutdown. It is created on first use, and
-    /// dropped with the shutdown. For adapters, whose parts have to find each other.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn extension<T: Default + Send + Sync + 'static>(&self) -> Arc<T> {
+    pub(crate) fn extension<T: Default + Send + Sync + 'static>(&self) -> Arc<T> {
         let Extensions(values) = &mut *self.shared().extensions.lock();
         let found = values.iter().find_map(|value| Arc::clone(value).downcast::<T>().ok());
         found.unwrap_or_else(|| {

@@ -82,10 +82,7 @@ impl Shutdown {
         self.shared().receive(signal, None)
     }
 
-    /// Does what SIGTERM would do, for a request that arrived in another way, which is logged as `via`.
-    /// It never ends the process. For adapters.
-    #[doc(hidden)]
-    pub fn receive_request(&self, via: &'static str) {
+    pub(crate) fn receive_request(&self, via: &'static str) {
         let _ = self.shared().receive(Signal::TERM, Some(via));
     }
 }

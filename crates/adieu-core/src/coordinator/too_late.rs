@@ -15,10 +15,7 @@ use crate::status::Stage;
 // === impl Shutdown ===
 
 impl Shutdown {
-    /// Stores an error that was returned only because the shutdown had begun. A body that returns it has
-    /// not failed. For adapters.
-    #[doc(hidden)]
-    pub fn note_refusal(&self, error: &dyn Display) {
+    pub(crate) fn note_refusal(&self, error: &dyn Display) {
         self.shared().note_refusal(error);
     }
 }

@@ -82,12 +82,6 @@ impl Started {
         Self(StartKind::Skipped(why.into()))
     }
 
-    /// Returns whether the step was skipped.
-    #[must_use]
-    pub fn is_skipped(&self) -> bool {
-        matches!(self.0, StartKind::Skipped(_))
-    }
-
     /// Wraps the stop: `f` is called instead of the stop, and gets it as an argument. A skipped step
     /// stays skipped.
     pub fn wrap_stop<F, Fut>(self, f: F) -> Self

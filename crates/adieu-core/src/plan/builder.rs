@@ -143,12 +143,9 @@ impl PlanBuilder {
         Ok(())
     }
 
-    /// Sets the timeout of a phase.
-    ///
-    /// # Errors
-    ///
-    /// If the phase does not exist, or the timeout is zero or longer than one year.
-    pub fn set_timeout(
+    /// Sets the timeout of a phase. Fails if the phase does not exist, or the timeout is zero or longer
+    /// than one year.
+    pub(crate) fn set_timeout(
         &mut self,
         phase: impl AsRef<str>,
         timeout: Duration,

@@ -247,7 +247,7 @@ async fn s53_a_request_to_stop_is_not_logged_as_a_signal() {
     let (log, _guard) = CapturedLog::listen();
     let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
     drop(shutdown.run(Reason::Unknown));
-    shutdown.receive_request("admin-port");
+    adieu_core::adapter::receive_request(&shutdown, "admin-port");
     shutdown.completed().await.unwrap();
     let text = log.text();
     assert!(text.contains("WARN stop requested via=\"admin-port\" effect=shut down"), "{text}");

@@ -161,6 +161,17 @@ async fn s40_a_custom_reason_carries_data_and_each_reason_may_have_an_exit_code(
     }
 }
 
+#[test]
+fn s40_each_reason_may_have_a_policy() {
+    let own = Reason::from(AdminEndpoint { user: "ops" });
+    let config = Config::for_tests();
+    let config = config.exit_process_for(&own, true).terminate_actor_system_for(&own, true);
+    let shutdown = Shutdown::configured(config).unwrap();
+    let (usual, changed) = (shutdown.policy(&Reason::Unknown), shutdown.policy(&own));
+    assert_eq!((usual.exit_process, usual.terminate_actor_system), (false, false));
+    assert_eq!((changed.exit_process, changed.terminate_actor_system), (true, true));
+}
+
 #[tokio::test(start_paused = true)]
 async fn s52_clean_unclean_and_aborted_have_different_exit_codes() {
     for (fault, recover, code) in [

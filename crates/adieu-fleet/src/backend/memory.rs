@@ -1,7 +1,9 @@
 //! Locks within one process, for tests and for services with a single replica.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
+
+use adieu_core::adapter::lock;
 
 use crate::lock_backend::{Attempt, Claim, ClaimStatus, Fence, Holder, LockBackend, Marker, Reply};
 use crate::names::{Key, Owner};
@@ -37,7 +39,7 @@ impl Memory {
         key: &Key,
         act: impl FnOnce(&mut Slot, Instant) -> T,
     ) -> Reply<'static, T> {
-        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = lock(&self.slots);
         let done = act(slots.entry(key.clone()).or_default(), now());
         Box::pin(std::future::ready(Ok(done)))
     }

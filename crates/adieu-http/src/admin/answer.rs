@@ -4,12 +4,12 @@ use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
 use adieu_core::Shutdown;
-use adieu_core::adapter::{self, Command, Metrics, NamedPage, log};
+use adieu_core::adapter::{self, Command, Metrics, NamedPage, lock, log};
 use bytes::Bytes;
 use http::header::{ALLOW, HeaderValue, WWW_AUTHENTICATE};
 use http::{Method, Request, Response, StatusCode};
@@ -283,7 +283,7 @@ impl Answers {
         // The first reason wins, so this changes nothing in a shutdown that has begun.
         drop(self.shutdown.run(AdminStop));
         // A repeated signal can end the process. A request does not.
-        self.shutdown.receive_request("admin-port");
+        adapter::receive_request(&self.shutdown, "admin-port");
         self.state(StatusCode::ACCEPTED)
     }
 
@@ -292,7 +292,7 @@ impl Answers {
         let mut cordoning = Box::pin(self.shutdown.cordon_gradually());
         let mut context = Context::from_waker(Waker::noop());
         if cordoning.as_mut().poll(&mut context).is_pending() {
-            let mut tasks = self.cordoning.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut tasks = lock(&self.cordoning);
             while tasks.try_join_next().is_some() {}
             // Called only on the port's own runtime, so `spawn` cannot panic.
             tasks.spawn(async move {

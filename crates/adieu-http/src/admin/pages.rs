@@ -1,10 +1,10 @@
 //! Calls the pages that adapters have published, with limits: their code may block or panic.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use adieu_core::adapter::{Command, CommandError, Metrics, NamedPage, Page};
+use adieu_core::adapter::{Command, CommandError, Metrics, NamedPage, Page, lock};
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use serde_json::json;
@@ -94,7 +94,7 @@ impl Calls {
         call: impl FnOnce(&dyn Page) -> T + Send + 'static,
     ) -> Result<T, CallError> {
         let permits = {
-            let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut all = lock(&self.0);
             Arc::clone(all.entry(name).or_insert_with(|| Arc::new(Semaphore::new(MAX_CALLS))))
         };
         let called = async {

@@ -1,10 +1,10 @@
 //! The responses that a server has cut before their clients had received them completely.
 
 use std::borrow::Cow;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use adieu_core::adapter::log;
+use adieu_core::adapter::{lock, log};
 use adieu_core::{Gate, Shutdown};
 use tracing::warn;
 
@@ -48,7 +48,7 @@ impl Cuts {
     }
 
     fn counts(&self) -> MutexGuard<'_, CutCounts> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.counts)
     }
 
     /// Counts and logs responses that are cut.

@@ -4,10 +4,11 @@
 //! acknowledged (see [`socket`](crate::socket)). On a platform that does not report it, bytes count
 //! as acknowledged when the kernel has taken them.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use adieu_core::adapter::lock;
 use tokio::time::Instant;
 
 use crate::socket::{Endpoints, SendQueue, SendQueues};
@@ -136,7 +137,7 @@ impl Delivery {
         let queue = self.endpoints.as_ref().and_then(|endpoints| queues.get(endpoints));
         let queued = queue.map_or(0, |queue| self.without_end_of_stream(queue));
         let (bytes, _) = self.acknowledged_of(queued);
-        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watched = lock(&self.watched);
         let lasts = watched.progress(bytes, now);
         let is_gone = watched.unanswered_for(queue.unwrap_or_default(), now) >= GONE;
         Stall { lasts, is_gone }

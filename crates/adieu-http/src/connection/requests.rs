@@ -7,9 +7,10 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use adieu_core::adapter::lock;
 use adieu_core::{InFlight, Pass};
 use tokio::time::Instant;
 
@@ -85,7 +86,7 @@ const MAX_UNREAD: usize = 1_000;
 
 impl Requests {
     fn log(&self) -> MutexGuard<'_, RequestLog> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.log)
     }
 
     /// With HTTP/1 only the connection's task calls this, so a load and a store suffice.
@@ -188,9 +189,13 @@ impl Requests {
         log.list.retain(|request| {
             !request.is_sent || request.ended_at.is_none_or(|at| at > acknowledged)
         });
-        while log.list.len() > MAX_UNREAD {
-            log.list.remove(0);
-        }
+        let unread = log.list.iter().filter(|request| request.is_sent).count();
+        let mut excess = unread.saturating_sub(MAX_UNREAD);
+        log.list.retain(|request| {
+            let is_dropped = request.is_sent && excess > 0;
+            excess -= usize::from(is_dropped);
+            !is_dropped
+        });
         log.ended = log.list.iter().filter(|request| request.ended_at.is_some()).count();
         // The threshold grows while a client does not read, so that this search stays rare.
         log.max_ended = ENDED.max(2 * log.ended);

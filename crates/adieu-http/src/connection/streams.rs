@@ -1,7 +1,8 @@
 //! The tasks of an HTTP/2 connection's streams, which the connection owns.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use adieu_core::adapter::lock;
 use tokio::task::JoinSet;
 
 /// Spawns the tasks that hyper runs for a connection, and aborts them with the connection.
@@ -18,7 +19,7 @@ impl Streams {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, JoinSet<()>> {
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.tasks)
     }
 }
 

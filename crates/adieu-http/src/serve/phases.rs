@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use adieu_core::adapter::{WorkSource, account_for};
+use adieu_core::adapter::{WorkSource, account_for, only_waits};
 use adieu_core::{AddTaskError, Drain, Gate, Phase, Shutdown, TaskCx, TaskSpec};
 use tokio::sync::watch;
 
@@ -71,7 +71,7 @@ pub(super) fn register(
     };
     let task = |verb| {
         let (roster, cuts) = (Arc::clone(roster), Arc::clone(cuts));
-        let spec = TaskSpec::new(format!("{verb} {} connections", options.name)).only_waits();
+        let spec = only_waits(TaskSpec::new(format!("{verb} {} connections", options.name)));
         spec.describe(move || match cuts.summary() {
             Some(cut) => format!("{}; {cut}", roster.summary()),
             None => roster.summary(),

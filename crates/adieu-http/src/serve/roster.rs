@@ -1,10 +1,10 @@
 //! The connections of a server, and the responses that they wait for.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use adieu_core::InFlight;
-use adieu_core::adapter::ListInFlight;
+use adieu_core::adapter::{ListInFlight, lock};
 use tokio::task::Id;
 use tokio::time::Instant;
 
@@ -21,7 +21,7 @@ pub(super) struct Roster {
 
 impl Roster {
     fn lock(&self) -> MutexGuard<'_, HashMap<Id, Arc<Conn>>> {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.connections)
     }
 
     pub(super) fn add(&self, id: Id, conn: Arc<Conn>) {

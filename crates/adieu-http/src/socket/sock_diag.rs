@@ -2,10 +2,11 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use adieu_core::adapter::lock;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
 };
@@ -77,7 +78,7 @@ impl SendQueues {
 
     /// Returns `None` if the kernel does not report the state of the connection.
     pub(crate) fn get(&self, of: &Endpoints) -> Option<SendQueue> {
-        let mut netlink = self.netlink.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut netlink = lock(self.netlink.as_ref()?);
         match netlink.ask(of) {
             Answer::Found(queue) => {
                 self.has_found.store(true, Ordering::Relaxed);

@@ -2,6 +2,7 @@
 
 use std::future::pending;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use adieu_core::{Config, Format, Gate, Phase, Reason, Report};
@@ -11,7 +12,7 @@ use axum::body::Body;
 use axum::routing::get;
 use http_body_util::BodyExt;
 use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio_stream::StreamExt;
 
 use super::answers::{Log, get_request, http2, problems};
@@ -374,4 +375,50 @@ async fn s1707_a_server_that_was_rejected_has_lost_no_requests() {
     assert!(matches!(error, adieu_http::ServeError::AddTask { .. }), "{error:?}");
     let report = shutdown.run(Reason::Unknown).await.unwrap();
     assert!(report.is_clean(), "{}", problems(&report));
+}
+
+/// Returns the frames of HTTP/2 requests for `path`, on the streams with these numbers.
+fn http2_requests(path: &str, numbers: std::ops::Range<u32>) -> Vec<u8> {
+    let mut frames = Vec::new();
+    for number in numbers {
+        // HPACK: GET and http by index; the path and the authority as literals.
+        let head =
+            [&[0x82, 0x86, 0x04, path.len() as u8], path.as_bytes(), b"\x01\x04test"].concat();
+        frames.extend([0, 0, head.len() as u8, 1, 5]);
+        frames.extend((2 * number + 1).to_be_bytes());
+        frames.extend(head);
+    }
+    frames
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s1770_an_open_request_is_named_after_a_thousand_unread_responses() {
+    let answered = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&answered);
+    let quick = get(async move || {
+        count.fetch_add(1, Ordering::SeqCst);
+        "x"
+    });
+    let app = stuck().route("/quick", quick);
+    let server = Server::start_with(app, window(Duration::from_millis(300)), |serve| serve).await;
+    let gate = server.shutdown.gates()[0].clone();
+    // A client whose kernel acknowledges next to nothing, because the client reads nothing.
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(1).unwrap();
+    let mut client = socket.connect(server.addr).await.unwrap();
+    client.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+    client.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.unwrap(); // SETTINGS.
+    client.write_all(&http2_requests("/wait/1", 0..1)).await.unwrap();
+    inside(&gate, 1).await;
+    // Fewer at once than a client may have open.
+    for first in (0..3_000).step_by(50) {
+        client.write_all(&http2_requests("/quick", first + 1..first + 51)).await.unwrap();
+        while answered.load(Ordering::SeqCst) < first + 50 || gate.in_flight() > 1 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+    let open: Vec<_> = gate.oldest(10).into_iter().map(|work| work.label).collect();
+    assert_eq!(open, ["GET /wait/1"]);
+    let log = run(&server).await.to_string();
+    assert!(log.contains("GET /wait/1"), "{log}");
 }

@@ -15,6 +15,7 @@ mod pages;
 mod probes;
 mod serving;
 mod settings;
+mod silent;
 mod streams;
 mod tls;
 #[cfg(target_os = "linux")]

@@ -130,10 +130,15 @@ async fn s386_probes_are_answered_on_open_connections_when_the_gate_is_closed() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s387_the_paths_of_probes_can_be_changed() {
-    let probed = Probed::start(|probes| probes.live_at("/alive").ready_at("/r")).await;
+    let probed = Probed::start(|probes| {
+        probes.live_at("/alive").ready_at("/r").health_at("/h").startup_at("/up")
+    })
+    .await;
     assert!(is(&probed.get("/alive").await, 200, "alive"));
+    assert!(is(&probed.get("/h").await, 200, "ready"));
+    assert!(is(&probed.get("/up").await, 200, "started"));
     assert!(is(&probed.get("/r").await, 200, "ready"));
-    for path in ["/livez", "/readyz"] {
+    for path in ["/livez", "/readyz", "/healthz", "/startupz"] {
         assert!(probed.get(path).await.starts_with("http/1.1 404"), "{path}");
     }
     assert!(probed.server.end().await.is_clean());

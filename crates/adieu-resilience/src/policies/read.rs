@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use adieu_core::ConfigError;
-use adieu_core::config::Block;
+use adieu_core::adapter::Block;
 
 use crate::breaker::Breaker;
 use crate::bulkhead::Bulkhead;

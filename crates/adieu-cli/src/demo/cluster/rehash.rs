@@ -4,8 +4,9 @@
 use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use adieu_core::adapter::lock;
 use axum::Router;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -74,7 +75,7 @@ async fn add(
 impl Carts {
     /// Returns the mailbox of a cart, and starts the cart if it does not run here.
     fn mailbox(&self, key: &str) -> io::Result<mpsc::Sender<Mail>> {
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = lock(&self.running);
         if let Some(mailbox) = running.mailboxes.get(key) {
             return Ok(mailbox.clone());
         }

@@ -3,9 +3,10 @@
 use std::error::Error as _;
 use std::fmt;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use adieu_core::adapter::lock;
 use etcd_client::{Client, ConnectOptions, Error};
 
 use super::NAME;
@@ -94,7 +95,7 @@ impl Connector {
     }
 
     fn current(&self) -> MutexGuard<'_, Current> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.current)
     }
 }
 

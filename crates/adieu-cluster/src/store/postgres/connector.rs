@@ -2,10 +2,11 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use adieu_core::Short;
+use adieu_core::adapter::lock;
 use adieu_fleet::adapter::{announced_session, is_permanent};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -136,7 +137,7 @@ impl Connector {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<Arc<Connection>>> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.current)
     }
 
     /// Sends one statement.

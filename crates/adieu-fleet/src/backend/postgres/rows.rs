@@ -90,6 +90,18 @@ impl Postgres {
     }
 
     /// Uses a database with a custom configuration and TLS. Connects with the first request.
+    ///
+    /// `tls` is a connector such as that of tokio-postgres-rustls.
+    ///
+    /// ```
+    /// use adieu_fleet::Postgres;
+    /// use adieu_fleet::tokio_postgres::{Config, NoTls};
+    ///
+    /// let mut config = Config::new();
+    /// config.host("db").user("app").dbname("app");
+    /// let backend = Postgres::with_tls(config, NoTls);
+    /// # drop(backend);
+    /// ```
     pub fn with_tls<T>(config: Config, tls: T) -> Self
     where
         T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,

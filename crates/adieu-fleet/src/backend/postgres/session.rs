@@ -7,9 +7,10 @@ use std::collections::HashMap;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use adieu_core::adapter::lock;
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Config, Socket};
@@ -106,6 +107,18 @@ impl PostgresSession {
     }
 
     /// Uses a database with a custom configuration and TLS. Connects with the first request.
+    ///
+    /// `tls` is a connector such as that of tokio-postgres-rustls.
+    ///
+    /// ```
+    /// use adieu_fleet::PostgresSession;
+    /// use adieu_fleet::tokio_postgres::{Config, NoTls};
+    ///
+    /// let mut config = Config::new();
+    /// config.host("db").user("app").dbname("app");
+    /// let backend = PostgresSession::with_tls(config, NoTls);
+    /// # drop(backend);
+    /// ```
     pub fn with_tls<T>(config: Config, tls: T) -> Self
     where
         T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
@@ -136,7 +149,7 @@ fn as_setting(ttl: Duration) -> String {
 
 impl Shared {
     fn held(&self) -> MutexGuard<'_, HashMap<i64, Session>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.held)
     }
 
     /// Returns the session of this claim, if this process has it and it has not ended.
@@ -147,7 +160,7 @@ impl Shared {
 
     /// Returns a connection without a lock. Connects if there is none.
     async fn direct(&self) -> Result<Direct, BackendError> {
-        let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let spare = lock(&self.spare).take();
         if let Some(spare) = spare.filter(|spare| !spare.is_closed()) {
             return Ok(spare);
         }
@@ -157,7 +170,7 @@ impl Shared {
     }
 
     fn keep_for_later(&self, direct: Direct) {
-        *self.spare.lock().unwrap_or_else(PoisonError::into_inner) = Some(direct);
+        *lock(&self.spare) = Some(direct);
     }
 
     /// Executes a statement in the session of the claim; see [`statements`]. The claim is lost if the

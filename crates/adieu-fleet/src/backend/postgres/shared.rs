@@ -1,7 +1,8 @@
 //! A connection that all requests share, replaced when it is lost.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use adieu_core::adapter::lock;
 use tokio_postgres::Row;
 
 use super::connection::{Connection, Connector, Param, failed};
@@ -29,7 +30,7 @@ impl SharedConnection {
     }
 
     fn slot(&self) -> MutexGuard<'_, Option<Arc<Connection>>> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.current)
     }
 
     fn current(&self) -> Option<Arc<Connection>> {
