@@ -31,7 +31,7 @@ use crate::retry::delay;
 use crate::state::{Parts, State};
 use crate::time::{Instant, now, roughly_now};
 
-/// The time after which to retry, for refusals that know no better one.
+/// The time after which to retry, for refusals without a more exact one.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 /// A call that is about to be made.
@@ -185,7 +185,7 @@ impl Running<'_> {
         Ok(Made { outcome, class })
     }
 
-    /// What the parts learn from an attempt.
+    /// Returns the result of an attempt, as the parts receive it.
     fn lesson(&self, class: Class, is_timeout: bool) -> AttemptResult {
         let is_sick = class.health() == Health::Sick;
         // A failure during the shutdown may be caused by the process itself.

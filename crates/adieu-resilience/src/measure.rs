@@ -1,4 +1,4 @@
-//! What the benches measure and applications cannot call. Not part of the public API.
+//! Items for the benches, which applications must not use. Not part of the public API.
 
 use crate::breaker::{Breaker, Circuit, Ended, Prober};
 use crate::time::{Instant, now, roughly_now};

@@ -26,7 +26,7 @@ pub(super) const NOT_COMMITTED: &str = "commit not answered";
 pub(super) type Pending<T> = Option<Pin<Box<dyn Future<Output = T> + Send>>>;
 pub(super) type Loaded = Result<(Snapshot, Box<dyn Changes>), StoreError>;
 
-/// Opens a session, as often as it takes. Returns when the request was sent.
+/// Opens a session. Retries until it succeeds, the error is permanent, or the node is closed.
 pub(super) async fn open(shared: &Shared) -> Option<(Session, Instant)> {
     let ttl = shared.settings.ttl;
     loop {

@@ -1,4 +1,4 @@
-//! What a node shows of itself: its progress and readiness, and the log lines of its states.
+//! The progress and readiness of a node, and the log lines of its states.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::shared::{Failure, Progress};
 use crate::time::{Duration, now};
 use crate::waiting;
 
-/// How often a node that waits logs for what.
+/// The interval at which a waiting node logs the condition that it waits for.
 const LOG_WAIT: Duration = Duration::from_secs(5);
 
 // === impl Driver ===
@@ -61,7 +61,7 @@ impl Driver {
         }
     }
 
-    /// Logs what a node that joins is waiting for, now and then. While the shutdown runs, that logs it.
+    /// Logs every 5 s the condition that a joining node waits for. During a shutdown, the shutdown logs it.
     fn report_wait(&mut self) {
         let what = self.shared.progress.borrow().waiting_for.clone();
         let Some(what) = what else {
@@ -76,7 +76,7 @@ impl Driver {
             *since = now();
             let (cluster, node) = (Arc::clone(&self.shared.cluster), self.shared.id.clone());
             self.shared.log(move || {
-                tracing::info!(%cluster, %node, waiting_for = what, "cluster: still waiting");
+                tracing::info!(%cluster, %node, waiting_for = what, "still waiting");
             });
         }
     }

@@ -29,7 +29,7 @@ struct State {
     stream: Option<Waker>,
     /// How many requests to prepare are running.
     preparing: usize,
-    /// Nothing is sent any longer.
+    /// Sending has ended.
     is_over: bool,
 }
 
@@ -51,7 +51,7 @@ enum Stage {
     Finished,
 }
 
-/// What the stream of the link has to do.
+/// The next action of the link's stream.
 pub(super) enum Next {
     Send(Backward),
     Wait,
@@ -82,7 +82,7 @@ impl Inbound {
     /// Hands the envelopes of a frame to the receiver, unless the link was stopped.
     pub(super) fn read(self: &Arc<Self>, frame: Forward) -> Result<(), Violation> {
         let reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
-        // A node that was removed cannot speak. Its frame counts as not read.
+        // Frames of a node that was removed from the cluster count as not read.
         if !self.receiver.knows(&self.peer) {
             drop(reading);
             self.stop();
@@ -107,7 +107,7 @@ impl Inbound {
         Ok(())
     }
 
-    /// Reads nothing more. When this returns, nothing of the link will be received any longer.
+    /// Stops reading. When this returns, no further envelope of the link is received.
     pub(super) fn stop(&self) {
         let reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
         self.change(Incoming::stop);

@@ -1,4 +1,4 @@
-//! What all links of a node share.
+//! The state that all links of a node share.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -26,7 +26,7 @@ use crate::store::Revision;
 use crate::time::now;
 use crate::transport::{FailingLink, Peer, Receiver};
 
-/// What all links of a node share.
+/// The state that all links of a node share.
 pub(super) struct Core {
     pub(super) identity: Identity,
     pub(super) security: Security,

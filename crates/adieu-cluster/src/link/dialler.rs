@@ -135,7 +135,7 @@ async fn dial(core: &Arc<Core>, lane: &Arc<Lane>) -> Result<Link, String> {
             }
         });
         let connection = end.drop_guard();
-        // HTTP/2 wants a host. The real one is in the hello.
+        // HTTP/2 requires a host name. The hello names the peer.
         let origin = http::Uri::from_static("http://adieu.cluster");
         let mut grpc = Grpc::with_origin(Calls(calls), origin)
             .max_decoding_message_size(core.limits.longest_answer())

@@ -45,7 +45,7 @@ struct State {
     is_retired: bool,
 }
 
-/// What became of an envelope that was pushed.
+/// The result of pushing an envelope.
 pub(super) enum Pushed {
     Queued,
     Full(Full),
@@ -118,7 +118,7 @@ impl Lane {
         state.last_prepare += 1;
         let id = state.last_prepare;
         let (sender, receiver) = oneshot::channel();
-        // Callers that gave up are forgotten here, because nothing else reports them.
+        // Requests whose callers have gone are removed here, because no other event reports them.
         state.preparing.retain(|_, sender| !sender.is_closed());
         state.preparing.insert(id, sender);
         let region = shard.region.as_ref().to_owned();

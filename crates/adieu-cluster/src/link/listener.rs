@@ -1,4 +1,4 @@
-//! Accepts the connections of other nodes, and decides which of them may speak.
+//! Accepts the connections of members, and rejects other callers.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -94,7 +94,7 @@ async fn serve(core: Arc<Core>, stream: TcpStream, from: IpAddr) {
         () = sleep(core.limits.silence) => return,
         () = core.closing.cancelled() => return,
     }
-    // The peer closes the connection when it has read our farewell. If this side closed it first,
+    // The peer closes the connection when it has read `Bye`. If this side closed it first,
     // frames that were not read would make the system reset it, and the farewell could be lost.
     tokio::select! {
         () = &mut connection => {}

@@ -22,7 +22,7 @@ pub(super) type DiallingCodec = ProstCodec<Forward, Backward>;
 /// The encoding on the side that is dialled.
 pub(super) type AcceptingCodec = ProstCodec<Backward, Forward>;
 
-/// HTTP/2 lets this much of a link be under way before its reader must have read.
+/// The number of unread bytes of a link that HTTP/2 permits in transit.
 const STREAM_WINDOW: u32 = 1024 * 1024;
 const CONNECTION_WINDOW: u32 = 2 * 1024 * 1024;
 const LONGEST_FRAME: u32 = 64 * 1024;

@@ -42,7 +42,7 @@ pub(crate) struct Slice {
     left: u32,
     /// How many permits were left after the last grant.
     size: u32,
-    /// The question in flight: its number, when it was sent, how many permits it wants.
+    /// The request in flight: its number, when it was sent, and the number of permits requested.
     asked: Option<Question>,
     last_question: u64,
     /// No permit is free before then.
@@ -72,7 +72,7 @@ pub(crate) enum Permit {
     Ask,
 }
 
-/// How many permits are asked for in a time, smoothed.
+/// The number of permits requested in a time, smoothed.
 #[derive(Clone, Copy, Debug, Default)]
 struct Demand {
     since: Option<Instant>,
@@ -102,7 +102,7 @@ impl Slice {
         }
     }
 
-    /// A call wants a permit. Returns a question to send, too, if it is time for one.
+    /// Takes a permit for a call. Also returns a request to the store if one is due.
     pub(crate) fn take(&mut self, now: Instant) -> (Permit, Option<Question>) {
         self.demand.count(now);
         let permit = self.permit(now).unwrap_or(Permit::Ask);
@@ -168,7 +168,7 @@ impl Slice {
         }
         self.is_short = granted < wanted;
         if self.is_short {
-            // To ask for single permits would cost a question each.
+            // Requesting single permits would cost one request each.
             let half = (wanted / 2).max(1) - 1;
             self.refused_until = Some(sent + wait + self.interval.saturating_mul(half));
         }
@@ -224,7 +224,7 @@ impl Demand {
         self.expected = self.expected.max(f64::from(self.calls));
     }
 
-    /// Returns whether so many calls come that a slice will be used before it expires.
+    /// Returns whether the demand is high enough to use a slice before it expires.
     fn is_steady(&self) -> bool {
         self.average >= FEW
     }
