@@ -327,14 +327,16 @@ fn replaced(text: &str, from: &str, to: &str) -> String {
 }
 
 /// Builds a program in a separate project, with the dependencies that are shown, and adieu from this
-/// repository in place of its address. Downloads nothing.
+/// repository in place of its address. Downloads nothing. Dependencies that the tests have built with the
+/// same features are not built again, so the project has their target folder and profile.
 fn build(program: &str, dependencies: &str) -> PathBuf {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("readme");
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     let project = tempfile::tempdir().unwrap();
     let path = format!("path = {:?}", root().join("crates/adieu"));
     let dependencies = replaced(dependencies, "path = \"../adieu/crates/adieu\"", &path);
     let manifest = format!(
-        "[package]\nname = \"readme\"\nedition = \"2024\"\n\n{dependencies}\n[workspace]\n"
+        "[package]\nname = \"readme\"\nedition = \"2024\"\n\n{dependencies}\n[workspace]\n\
+         [profile.dev]\ndebug = \"line-tables-only\"\n"
     );
     std::fs::create_dir_all(project.path().join("src")).unwrap();
     std::fs::write(project.path().join("Cargo.toml"), manifest).unwrap();
@@ -342,7 +344,7 @@ fn build(program: &str, dependencies: &str) -> PathBuf {
     std::fs::copy(root().join("Cargo.lock"), project.path().join("Cargo.lock")).unwrap();
     let built = Command::new(env!("CARGO"))
         .args(["build", "--offline", "--quiet", "--target-dir"])
-        .arg(&target)
+        .arg(target)
         .current_dir(project.path())
         .output()
         .unwrap();
