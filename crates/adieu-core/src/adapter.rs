@@ -11,6 +11,8 @@ pub use command::{Command, CommandError};
 pub use metrics::{Family, Metrics};
 pub use page::{NamedPage, Page, PublishError, pages, publish};
 
+#[doc(hidden)]
+pub use crate::body::is_body_running;
 pub use crate::coordinator::WorkSource;
 pub use crate::gate::ListInFlight;
 pub use crate::log_thread::log_aside;
