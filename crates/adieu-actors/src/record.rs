@@ -15,6 +15,8 @@ use ending::Ending;
 pub use identity::{Identity, Scoped};
 use settling::Settling;
 
+use adieu_core::adapter::is_body_running;
+
 use crate::admission::{Admission, SystemAdmission};
 use crate::around::Around;
 use crate::dead_letters::{DeadLetter, Undelivered};
@@ -185,8 +187,17 @@ impl Record {
     }
 
     /// Counts a message that was refused. The code that runs here sent it.
+    ///
+    /// The report does not contain a message that the body of `main` itself has sent: it was never
+    /// accepted, and the body gets the error. The body is not work of the shutdown, and usually has been
+    /// interrupted late in start-up.
     pub(crate) fn count_refused(&self, message: &'static str) {
-        self.count_dead(Self::current_path(), Some(message), Undelivered::Stopped, 1);
+        let (from, because) = (Self::current_path(), Undelivered::Stopped);
+        if from.is_none() && is_body_running() {
+            self.add_dead_letters(from, Some(message), because, 1, false);
+        } else {
+            self.count_dead(from, Some(message), because, 1);
+        }
     }
 
     fn count_dead(
@@ -208,7 +219,19 @@ impl Record {
         if is_at_end || self.is_draining() {
             self.dead.fetch_add(count, Ordering::Relaxed);
         }
-        if let Some(system) = system {
+        self.add_dead_letters(from, message, because, count, is_at_end);
+    }
+
+    /// Adds dead letters to those of the system. `is_at_end` is whether they are in its report.
+    fn add_dead_letters(
+        &self,
+        from: Option<NodePath>,
+        message: Option<&'static str>,
+        because: Undelivered,
+        count: u64,
+        is_at_end: bool,
+    ) {
+        if let Some(system) = self.system.upgrade() {
             let letter = DeadLetter { to: self.path.clone(), from, message, because };
             system.dead_letters.add(&letter, count, is_at_end);
         }

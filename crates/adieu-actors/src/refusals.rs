@@ -1,18 +1,22 @@
-//! The errors that a send to an actor has because its system has drained. A body that returns one of
-//! them late in start-up has not failed.
+//! The errors that a send to an actor or a worker has because the shutdown drains it. A body that returns
+//! one of them late in start-up has not failed.
 
-/// Returns their texts.
-#[cfg(feature = "kameo")]
-pub(crate) fn refusals() -> Vec<String> {
-    use ::kameo::error::SendError;
-    vec![
-        SendError::<()>::ActorNotRunning(()).to_string(),
-        SendError::<()>::ActorStopped.to_string(),
-    ]
-}
+/// The error of a message that a plain task refused.
+pub(crate) const REFUSED_BY_TASK: &str = "the task has stopped, or is about to stop";
 
-/// Returns their texts: none, because ractor's errors do not depend on the system.
-#[cfg(not(feature = "kameo"))]
+/// Returns the texts of refused messages to actors, of all frameworks.
+///
+/// A program may use actors of several frameworks, and none of these texts depends on the message.
 pub(crate) fn refusals() -> Vec<String> {
-    Vec::new()
+    #[allow(unused_mut, reason = "changed only with a framework")]
+    let mut texts = vec![REFUSED_BY_TASK.to_owned()];
+    #[cfg(feature = "kameo")]
+    {
+        use ::kameo::error::SendError;
+        texts.push(SendError::<()>::ActorNotRunning(()).to_string());
+        texts.push(SendError::<()>::ActorStopped.to_string());
+    }
+    #[cfg(feature = "ractor")]
+    texts.push(::ractor::MessagingErr::SendErr(()).to_string());
+    texts
 }

@@ -29,4 +29,31 @@ impl Timeouts {
     /// How long killed actors may take to end after their phase was cut. The task of the phase is
     /// aborted a grace (at most 200 ms) after the cut, and must have reported by then.
     pub(crate) const GRACE_AFTER_CUT: Duration = Duration::from_millis(50);
+
+    /// Divides the time that is left of a phase. Returns how long actors drain until they are killed, and
+    /// how long it takes until killed actors must have ended.
+    ///
+    /// The stop hooks of killed actors get the grace, and the report gets [`SPARE`](Self::SPARE), but
+    /// each an eighth of the time at most: after a hard stop there are seconds for accepted messages.
+    pub(crate) fn within(left: Duration, grace: Duration) -> (Duration, Duration) {
+        let end = left - Self::SPARE.min(left / 8);
+        (end - grace.min(left / 8), end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s1803_a_drain_has_at_least_three_quarters_of_its_phase() {
+        for millis in [0, 1, 40, 1_100, 2_600, 5_000, 30_000] {
+            let left = Duration::from_millis(millis);
+            let (timeout, end) = Timeouts::within(left, Timeouts::GRACE);
+            assert!(timeout >= left / 4 * 3, "{left:?}: {timeout:?}");
+            assert!(timeout <= end && end <= left, "{left:?}: {timeout:?}, {end:?}");
+        }
+        let (timeout, end) = Timeouts::within(Duration::from_secs(30), Timeouts::GRACE);
+        assert_eq!((timeout.as_millis(), end.as_millis()), (28_750, 29_750));
+    }
 }

@@ -16,6 +16,7 @@ pub use metrics::{Family, Metrics};
 pub use page::{NamedPage, Page, PublishError, pages, publish};
 pub use tables::{has_table, read_block, read_table};
 
+pub use crate::body::is_body_running;
 pub use crate::config::blocks::Block;
 pub use crate::coordinator::WorkSource;
 pub use crate::gate::ListInFlight;

@@ -168,6 +168,10 @@ impl Config {
     ///
     /// The shutdown has no deadline and no lame duck, and terminates no actor system. Only a call
     /// runs it: not a terminating actor system, a signal or a removal from the cluster.
+    ///
+    /// In a test of a service with actors, turn
+    /// [`terminate_actor_system`](Self::terminate_actor_system) on, or drain the actors with
+    /// `ActorSystem::shutdown`. Otherwise actors that have work at the end make the outcome unclean.
     pub fn for_tests() -> Self {
         let mut config = Self::new();
         config.kill_after = KillAfter::Never;

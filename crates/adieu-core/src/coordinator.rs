@@ -288,6 +288,11 @@ impl Shutdown {
     ///
     /// The first reason counts. Dropping the returned future changes nothing: the shutdown continues.
     ///
+    /// Work that the shutdown waits for must not await it: the handler of a request, other work inside a
+    /// gate, or an actor would wait for itself until its time is up, and be reported as cut. There, begin
+    /// the shutdown and drop the future: `drop(shutdown.run(reason))`. Tasks of the shutdown, its loops and
+    /// its steps are recognised, and get an error.
+    ///
     /// If the shutdown was aborted, or a task failed, the future returns a report, not an error. `Err`
     /// means that there is no report. So `run(..).await?` continues after an abort.
     /// [`Report::into_result`] returns an error for every report that is not clean:

@@ -3,6 +3,7 @@
 
 pub mod adapter;
 mod background;
+mod body;
 mod budget;
 pub mod config;
 mod coordinator;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tracing::{error, info, warn};
 
+use crate::body::run_as_body;
 use crate::config::{Config, ConfigError};
 use crate::coordinator::Shutdown;
 use crate::log_thread::flush_shared;
@@ -223,7 +224,7 @@ where
     R: TaskResult,
 {
     let body = async { end_of_body(shutdown, body(shutdown.clone()).await) };
-    let mut body = Box::pin(catch(body));
+    let mut body = Box::pin(catch(run_as_body(body)));
     let (mut ended, report) = wait_for_both(runtime, shutdown, body.as_mut());
     let entered = runtime.enter();
     if let Some(message) = drop_shielded(body) {

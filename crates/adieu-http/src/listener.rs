@@ -47,13 +47,16 @@ pub trait Listener: Send + Sized + 'static {
         None
     }
 
-    /// Makes dropping `io` reset the connection instead of closing it regularly.
+    /// With `resets`, makes the connection end with a reset instead of regularly, when `io` is dropped
+    /// and when the process ends. Without, lets it end regularly again.
     ///
-    /// Called when a response is cut whose end is the end of the connection, as with HTTP/1.0. TCP
-    /// connections are reset; so are connections over Unix sockets, on Linux. If a listener of your
-    /// own does nothing here, such a response looks complete: let proxies speak HTTP/1.1 to it, such as
-    /// nginx with `proxy_http_version 1.1`.
-    fn reset_on_drop(_io: &Self::Io) {}
+    /// Called around each response whose end is the end of the connection, as with HTTP/1.0: with `true`
+    /// before its first byte, and with `false` when its end has been written. The kernel closes the
+    /// connections of a process that is killed, so a later call could not reset them. TCP connections
+    /// are reset; so are connections over Unix sockets, on Linux. If a listener of your own does nothing
+    /// here, a response that is cut looks complete: let proxies speak HTTP/1.1 to it, such as nginx with
+    /// `proxy_http_version 1.1`.
+    fn reset_on_drop(_io: &Self::Io, _resets: bool) {}
 
     /// Returns the listener's address for the log.
     fn describe(&self) -> Option<String> {
@@ -76,9 +79,14 @@ impl Listener for TcpListener {
         Some((io.local_addr().ok()?, io.peer_addr().ok()?))
     }
 
-    fn reset_on_drop(io: &TcpStream) {
-        // The call fails if the connection has already ended. Then no reset is needed.
-        let _ = io.set_zero_linger();
+    fn reset_on_drop(io: &TcpStream, resets: bool) {
+        // The calls fail if the connection has already ended. Then neither is needed.
+        if resets {
+            let _ = io.set_zero_linger();
+        } else {
+            #[expect(deprecated, reason = "without a time to linger, closing blocks no thread")]
+            let _ = io.set_linger(None);
+        }
     }
 
     fn describe(&self) -> Option<String> {
@@ -131,8 +139,8 @@ impl Listener for UnixListener {
         Ok((stream.into(), Arc::new(peer)))
     }
 
-    fn reset_on_drop(io: &UnixConnection) {
-        io.reset_on_drop();
+    fn reset_on_drop(io: &UnixConnection, resets: bool) {
+        io.reset_on_drop(resets);
     }
 
     fn describe(&self) -> Option<String> {

@@ -38,8 +38,8 @@ impl From<UnixStream> for UnixConnection {
 }
 
 impl UnixConnection {
-    pub(crate) fn reset_on_drop(&self) {
-        self.is_reset_on_drop.store(true, Ordering::Relaxed);
+    pub(crate) fn reset_on_drop(&self, resets: bool) {
+        self.is_reset_on_drop.store(resets, Ordering::Relaxed);
     }
 }
 
@@ -204,7 +204,7 @@ mod tests {
         }
         server.write_all(b"answer").await?;
         if is_reset {
-            server.reset_on_drop();
+            server.reset_on_drop(true);
         }
         drop(server);
         let mut read = Vec::new();

@@ -98,7 +98,7 @@
 //! | limit, protect and repeat calls to a backend | `resilience::Policy`, with the feature `resilience`; the guide is `docs/resilience.md` of the repository |
 //! | form a cluster that nodes join and leave, with work that one node does at a time, or entities that are spread over the nodes | `cluster::Cluster`, with the feature `cluster`; the guide is `docs/cluster.md` of the repository |
 //! | see what the shutdown is waiting for | the log, [`Shutdown::status`] |
-//! | test my own shutdown | [`Config::for_tests`]; the crate `adieu-testkit` starts and signals processes, and its `ledger` checks from outside whether a service lost accepted work |
+//! | test my own shutdown | [`Config::for_tests`], which leaves actor systems running: with actors, `Config::for_tests().terminate_actor_system(true)`; the crate `adieu-testkit` starts and signals processes, and its `ledger` checks from outside whether a service lost accepted work |
 //!
 //! # Which phase to use
 //!

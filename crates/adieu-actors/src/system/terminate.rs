@@ -51,6 +51,10 @@ impl ActorSystem {
     /// A task of that shutdown cannot wait for the shutdown. If such a task calls this, the actors
     /// are drained at once.
     ///
+    /// The handler of a request, and an actor of another system of the same shutdown, must not await
+    /// this: they would wait for themselves until their time is up. There, begin the shutdown, and do not
+    /// await it: `drop(shutdown.run(Reason::ActorSystemTerminate))`.
+    ///
     /// # Errors
     ///
     /// If an actor of this system calls it. The system terminates nevertheless.
@@ -176,11 +180,10 @@ impl SystemState {
         }
         // The grace of killed actors, and the time to report, are part of the time of this phase.
         let left = cx.remaining();
-        let spare = Timeouts::SPARE.min(left / 5);
-        let timeout = left.saturating_sub(self.grace + spare).max(left / 2);
+        let (timeout, end) = Timeouts::within(left, self.grace);
         let timeout = self.drain_timeout().map_or(timeout, |limit| limit.min(timeout));
         self.countdown.shorten(Deadline::after(timeout));
-        self.countdown.shorten_grace(Deadline::after(left - spare));
+        self.countdown.shorten_grace(Deadline::after(end));
         self.begin_drain();
         let draining = self.drain();
         let report = tokio::select! {

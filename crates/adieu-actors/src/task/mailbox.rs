@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 use super::node::TaskNode;
 use crate::node::{Ended, Node};
 use crate::path::NodePath;
+use crate::refusals::REFUSED_BY_TASK;
 use crate::spawn_error::SpawnError;
 use crate::system::{Place, Spawn};
 use crate::termination::{IntoTermination, Termination};
@@ -21,7 +22,7 @@ pub struct Mailbox<M> {
 
 /// The error for a message that was refused. The message is a dead letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the task has stopped, or is about to stop")]
+#[error("{REFUSED_BY_TASK}")]
 #[non_exhaustive]
 pub struct SendError<M> {
     /// The message.

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use adieu_core::Deadline;
-use adieu_core::adapter::lock;
+use adieu_core::adapter::{is_body_running, lock};
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
@@ -193,8 +193,16 @@ impl<M> Inboxes<M> {
     }
 
     fn refuse(&self, to: usize, message: M) -> SendError<M> {
-        self.count_dead(to, 1);
+        // See `Record::count_refused`.
+        if !is_body_running() {
+            self.count_dead(to, 1);
+        }
         SendError { to, message }
+    }
+
+    /// Returns the errors of messages that the workers refuse.
+    pub(super) fn refusals(&self) -> impl Iterator<Item = SendError<()>> {
+        (0..self.inboxes.len()).map(|to| SendError { to, message: () })
     }
 
     /// Counts dead letters.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use adieu_actors::{ActorSystem, NodeEnding, Worker, WorkerThreads};
-use adieu_core::{Config, Format, Phase, Reason, Report, Shutdown};
+use adieu_core::{Config, Format, Phase, Reason, Report, Rung, Shutdown, Signal};
 use tokio::sync::Notify;
 
 use crate::frameworks::{Framework, Job, Kameo, Log, Ractor, Script, Tasks};
@@ -49,7 +49,10 @@ async fn s1001_messages_lost_in_a_phase_shorter_than_the_grace_are_counted<F: Fr
     }
 }
 
-on_all_actors![s1001_messages_lost_in_a_phase_shorter_than_the_grace_are_counted];
+on_all_actors![
+    s1001_messages_lost_in_a_phase_shorter_than_the_grace_are_counted,
+    s1803_after_a_hard_stop_messages_are_processed_for_most_of_the_time,
+];
 
 /// Keeps all cores busy until it is dropped.
 struct Busy(Arc<AtomicBool>, Vec<std::thread::JoinHandle<()>>);
@@ -220,4 +223,33 @@ async fn s1001_messages_of_workers_lost_in_a_phase_shorter_than_the_grace_are_co
     let report = shutdown.run(Reason::Unknown).await.unwrap();
     let text = named(&report);
     assert!(text.contains("worker 0 was cut short, 20 dead letters"), "{report}");
+}
+
+/// After a hard stop, with a reserve of 6 s, actors have 2.6 s.
+async fn s1803_after_a_hard_stop_messages_are_processed_for_most_of_the_time<F: Framework>() {
+    let text = "kill-after = \"none\"\nlame-duck = \"0s\"\nreserve = \"6s\"\n";
+    let config = Config::parse(text, Format::Toml).unwrap();
+    let (shutdown, log) = (Shutdown::configured(config).unwrap(), Log::default());
+    let system = ActorSystem::on(&shutdown, "shop").unwrap();
+    let orders = F::spawn(&system, None, "orders", Script::new(&log)).await.unwrap();
+    shutdown
+        .add_task(Phase::BEFORE_SERVICE_UNBIND, "hang", async |_| {
+            std::future::pending::<()>().await
+        })
+        .unwrap();
+    assert_eq!(shutdown.receive(Signal::INT), Some(Rung::Graceful));
+    for _ in 0..19 {
+        let log = log.clone();
+        let job = Job::new(move || async move {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            log.add("processed");
+        });
+        assert!(F::send(&orders, job).await);
+    }
+    // A repeated signal that comes at once would not count.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!(shutdown.receive(Signal::INT), Some(Rung::HardStop));
+    let report = shutdown.completed().await.unwrap();
+    assert_eq!(log.lines().iter().filter(|line| *line == "processed").count(), 19, "{report}");
+    assert_eq!(system.dead_letter_count(), 0, "{report}");
 }

@@ -18,6 +18,7 @@ mod edge_cases;
 mod ending;
 mod guardian;
 mod identity;
+mod interrupted;
 mod left_running;
 mod observing;
 mod resources;

@@ -143,6 +143,9 @@ impl Shared {
         if rung == Rung::Exit {
             return Some(rung);
         }
+        if via.is_none() {
+            self.process.mark_signalled();
+        }
         // Queued only: a subscriber may hang, and the next signal must be received.
         self.journal().note(Line::Signal { signal, via, rung });
         // Another thread may be beginning the shutdown for a reason that is no signal: it has created the

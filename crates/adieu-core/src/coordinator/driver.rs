@@ -224,6 +224,7 @@ impl Driver {
                 }
                 Effect::Abort(task) => self.crew.abort(task),
                 Effect::EndWaiting => self.run.hurry.cancel(),
+                Effect::CloseGates => self.shared.close_gates(),
                 Effect::TaskFailed(task) => self.log_failure(task),
                 Effect::LateError(task, error) => {
                     self.shared.with_run(|run, _| run.add_late_error(task, error));

@@ -26,8 +26,13 @@ const UNTIL_FORCED: Duration = Duration::from_secs(2);
 // === impl Shutdown ===
 
 impl Shutdown {
-    /// Starts a thread that ends the process at the deadline of the shutdown, if the process still runs
+    /// Starts a thread that ends the process at the deadline of the shutdown, if the shutdown still runs
     /// then. [`main`](crate::main) does this automatically.
+    ///
+    /// When the shutdown is over, the process may live on. There are three exceptions, in which the
+    /// process must exit, and the thread ends it if it does not: after an [`ExitGuard`](crate::ExitGuard),
+    /// within the reserve; with `exit-process`, at once; and if the process has received a signal and its
+    /// platform is known to kill it (`kill-after`), at the deadline, with exit code 72.
     ///
     /// # Errors
     ///
@@ -168,7 +173,7 @@ impl AtDeadline for DeadlinePassed {
         match self.0.upgrade() {
             Some(shared) if shared.progress.stage() == Stage::Over => "the process to exit".into(),
             Some(shared) => shared.status().waiting_line(),
-            None => "nothing".into(),
+            None => "the process to exit".into(),
         }
     }
 }

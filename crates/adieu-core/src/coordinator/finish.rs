@@ -35,13 +35,20 @@ impl Shared {
         }
     }
 
-    /// If `main` ends the process, limits the time until then. Otherwise the process may live on.
+    /// If `main` ends the process, limits the time until then. Otherwise the process may live on, unless
+    /// the platform ends it: then it must exit before its deadline.
     fn limit_or_release_process(&self) {
         if self.process.owns_exit_code() {
             self.process.limit_exit();
-        } else {
+        } else if !self.is_ended_by_platform() {
             self.process.watchdog.disarm();
         }
+    }
+
+    /// Returns whether the process was signalled, and the platform is known to kill it some time later.
+    fn is_ended_by_platform(&self) -> bool {
+        let is_limited = self.core.lock().allowance.budget.kill_after.is_some();
+        is_limited && self.process.is_signalled()
     }
 
     /// Drops the tasks, and the work before gates are closed, that never ran. They may hold handles to this

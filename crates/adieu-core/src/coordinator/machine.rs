@@ -65,6 +65,8 @@ pub(crate) enum Effect {
     Abort(TaskId),
     /// End waits in which no work is done, such as the lame duck.
     EndWaiting,
+    /// Close all gates: the shutdown became a hard stop.
+    CloseGates,
     /// Log a task that was not clean.
     TaskFailed(TaskId),
     /// The task returned this error after its time was up.

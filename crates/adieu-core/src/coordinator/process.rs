@@ -23,6 +23,8 @@ pub(crate) struct Process {
     pub(super) watchdog: Watchdog,
     /// Whether `main` ends the process, with the exit code that it returns.
     owns_exit_code: AtomicBool,
+    /// Whether the process has received a signal that ends it.
+    is_signalled: AtomicBool,
     pub(super) report_file: ReportFile,
     exit: OrderedMutex<Exit>,
     /// How long the process may take to exit after the last phase.
@@ -63,6 +65,7 @@ impl Process {
             guards: OrderedMutex::new(locks::GUARDS, Guards::default()),
             watchdog: Watchdog::new(),
             owns_exit_code: AtomicBool::new(false),
+            is_signalled: AtomicBool::new(false),
             report_file: ReportFile::new(report_file),
             exit: OrderedMutex::new(locks::EXIT, Exit::default()),
             time_to_exit: reserve.max(LEAST_EXIT),
@@ -76,6 +79,14 @@ impl Process {
 
     pub(super) fn owns_exit_code(&self) -> bool {
         self.owns_exit_code.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn mark_signalled(&self) {
+        self.is_signalled.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_signalled(&self) -> bool {
+        self.is_signalled.load(Ordering::Relaxed)
     }
 
     /// Returns why the process exits with another code than that of the phases.

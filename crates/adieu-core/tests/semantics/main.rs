@@ -10,6 +10,7 @@ mod gate;
 mod lifecycle;
 mod logging;
 mod loops;
+mod outlived;
 mod plan;
 mod readiness;
 mod running;

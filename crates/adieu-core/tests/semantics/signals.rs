@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use adieu_core::{Config, KillAfter, Phase, Rung, Shutdown, Signal, SignalError};
+use adieu_core::{Config, KillAfter, Outcome, Phase, Rung, Shutdown, Signal, SignalError};
 use expect_test::expect;
 
 use crate::check;
@@ -123,6 +123,27 @@ async fn s566_a_hard_stop_runs_the_closing_phases_even_if_a_phase_does_not_recov
         "]],
     )
     .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn s1804_no_work_is_admitted_after_a_hard_stop() {
+    let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+    let gate = shutdown.add_gate("orders").unwrap();
+    shutdown.add_task(Phase::BEFORE_SERVICE_UNBIND, "hang", adieu_testkit::faults::hang).unwrap();
+    let seen = gate.clone();
+    shutdown
+        .add_task(Phase::BEFORE_ACTOR_SYSTEM_TERMINATE, "work", async move |_| match seen.enter() {
+            Ok(_) => Err("a request was admitted"),
+            Err(_) => Ok(()),
+        })
+        .unwrap();
+    assert_eq!(shutdown.receive(Signal::INT), Some(Rung::Graceful));
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    drop(gate.enter().expect("the graceful shutdown has not closed the gate yet"));
+    assert_eq!(shutdown.receive(Signal::INT), Some(Rung::HardStop));
+    let report = shutdown.completed().await.unwrap();
+    let phase = report.phase(&Phase::BEFORE_ACTOR_SYSTEM_TERMINATE).unwrap();
+    assert_eq!(phase.task("work").unwrap().outcome, Outcome::Finished, "{report}");
 }
 
 #[tokio::test(start_paused = true)]

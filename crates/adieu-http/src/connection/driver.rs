@@ -31,10 +31,11 @@ const GOODBYE: Duration = Duration::from_secs(2);
 
 /// Serves a connection until it ends.
 ///
-/// `reset` makes the kernel end the connection with a reset when `io` is dropped.
+/// `reset` decides whether the kernel ends the connection with a reset; see
+/// [`Listener::reset_on_drop`](crate::Listener::reset_on_drop).
 pub(crate) async fn drive<I, S>(
     io: I,
-    reset: fn(&I),
+    reset: fn(&I, bool),
     conn: Arc<Conn>,
     app: S,
     add_peer: Option<AddPeer>,

@@ -22,8 +22,10 @@ use super::{Conn, Mode};
 #[derive(Debug)]
 pub(super) struct Io<I: Send + 'static> {
     inner: Inner<I>,
-    /// Makes the kernel end the connection with a reset.
-    reset: fn(&I),
+    /// Decides whether the kernel ends the connection with a reset.
+    reset: fn(&I, bool),
+    /// The kernel ends the connection with a reset, also if the process ends now.
+    is_reset: bool,
     conn: Arc<Conn>,
     protocol: Protocol,
     /// Set when the end of the stream has been written.
@@ -41,8 +43,9 @@ enum Inner<I: Send + 'static> {
 // === impl Io ===
 
 impl<I: AsyncRead + AsyncWrite + Unpin + Send + 'static> Io<I> {
-    pub(super) fn new(inner: I, reset: fn(&I), conn: Arc<Conn>) -> Self {
-        Self { inner: Inner::Http(inner), reset, conn, protocol: Protocol::new(), closing: None }
+    pub(super) fn new(inner: I, reset: fn(&I, bool), conn: Arc<Conn>) -> Self {
+        let (inner, protocol) = (Inner::Http(inner), Protocol::new());
+        Self { inner, reset, is_reset: false, conn, protocol, closing: None }
     }
 
     /// Detects that the connection has been upgraded: hyper hands the connection on without a
@@ -136,6 +139,12 @@ impl<I: AsyncRead + AsyncWrite + Unpin + Send + 'static> AsyncWrite for Io<I> {
         this.detect_upgrade();
         match &mut this.inner {
             Inner::Http(inner) => {
+                // Before the first byte of the response, because the process may end at any time, and a
+                // regular end would make the client take a part of the response for all of it.
+                if !this.is_reset && this.conn.ends_by_close.load(Ordering::Relaxed) {
+                    this.is_reset = true;
+                    (this.reset)(inner, true);
+                }
                 // Set before the write: bytes that cannot be written now are not flushed either.
                 this.conn.delivery.set_unflushed(true);
                 let written = ready!(poll_write_coalesced(Pin::new(inner), cx, slices))?;
@@ -179,6 +188,10 @@ impl<I: AsyncRead + AsyncWrite + Unpin + Send + 'static> AsyncWrite for Io<I> {
             None => {
                 let unacknowledged = closing::unacknowledged(&this.conn);
                 ready!(Pin::new(&mut *inner).poll_shutdown(cx))?;
+                // The client gets the end of the response. A reset could now destroy its last bytes.
+                if std::mem::take(&mut this.is_reset) {
+                    (this.reset)(inner, false);
+                }
                 this.closing.insert(Closing::new(&this.conn, unacknowledged))
             }
         };
@@ -188,13 +201,8 @@ impl<I: AsyncRead + AsyncWrite + Unpin + Send + 'static> AsyncWrite for Io<I> {
 
 impl<I: Send + 'static> Drop for Io<I> {
     fn drop(&mut self) {
-        match &self.inner {
-            Inner::Upgraded(upgraded) => upgraded.application_closed(),
-            // A regular end would make the client take a part of the response for all of it.
-            Inner::Http(inner) if self.conn.ends_by_close.load(Ordering::Relaxed) => {
-                (self.reset)(inner);
-            }
-            Inner::Http(_) | Inner::Taken => {}
+        if let Inner::Upgraded(upgraded) = &self.inner {
+            upgraded.application_closed();
         }
         self.conn.release_passes();
     }
@@ -229,7 +237,7 @@ mod tests {
         };
         let conn = Conn::new(Arc::new(server), None, Instant::now());
         let (server, _client) = tokio::io::duplex(4);
-        let mut io = Io::new(server, |_| {}, Arc::clone(&conn));
+        let mut io = Io::new(server, |_, _| {}, Arc::clone(&conn));
         assert!(!conn.has_unread_answer());
         io.write_all(b"four").await.unwrap();
         assert!(conn.has_unread_answer(), "written, and not flushed");

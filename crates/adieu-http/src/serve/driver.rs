@@ -275,7 +275,9 @@ impl<L: Listener, S: App> Server<L, S> {
                     if let Some(io) = tls::handshake(acceptor, io, stages.clone()).await {
                         // Also with TLS: many clients accept a connection that ends without
                         // close_notify, and take a part of the response for all of it.
-                        let reset = |io: &TlsStream<L::Io>| L::reset_on_drop(io.get_ref().0);
+                        let reset = |io: &TlsStream<L::Io>, resets| {
+                            L::reset_on_drop(io.get_ref().0, resets);
+                        };
                         drive(io, reset, conn, app, add_peer, configure, stages).await;
                     }
                     return;

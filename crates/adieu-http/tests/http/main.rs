@@ -9,6 +9,7 @@ mod cuts;
 mod descriptors;
 mod dropped;
 mod grpc;
+mod killed;
 mod layer;
 mod nginx;
 mod pages;

@@ -119,7 +119,9 @@ impl Machine {
         if rung < Rung::HardStop {
             return;
         }
-        // Running tasks are cancelled first, so that they do not count as timed out.
+        // An operator who stops hard expects that no more work is admitted.
+        effects.push(Effect::CloseGates);
+        // Before the deadline is shortened, so that these tasks do not count as timed out.
         for id in self.running() {
             let phase = &self.phases[id.0];
             if phase.rank == Rank::Early && phase.pressure == Pressure::None {

@@ -161,6 +161,7 @@ impl Sim<'_> {
                 Effect::Over => self.over += 1,
                 Effect::Cut(..)
                 | Effect::EndWaiting
+                | Effect::CloseGates
                 | Effect::TaskFailed(_)
                 | Effect::LateError(..)
                 | Effect::PhaseOver(_) => {}
