@@ -56,9 +56,7 @@ pub(crate) fn problem(plan: &Plan, verdict: &Verdict, ended: &Ended) -> Option<S
 }
 
 fn unfinished(plan: &Plan, verdict: &Verdict, report: &Report) -> Option<&'static str> {
-    // A node of the service's own refuses messages without notifying its system.
-    let is_counted = plan.departments.iter().all(|it| it.framework != Framework::Plain);
-    if is_counted && report.is_clean() && verdict.tally("message").refused > 0 {
+    if counts_refusals(plan) && report.is_clean() && verdict.tally("message").refused > 0 {
         return Some("messages were refused during the drain, and the outcome is clean");
     }
     // The senders know nothing of the drain, and what an actor accepts from them it processes.
@@ -74,6 +72,11 @@ fn unfinished(plan: &Plan, verdict: &Verdict, report: &Report) -> Option<&'stati
         }
     }
     None
+}
+
+/// A node of the service's own refuses messages without notifying its system.
+fn counts_refusals(plan: &Plan) -> bool {
+    plan.departments.iter().all(|it| it.framework != Framework::Plain)
 }
 
 /// The codes that the documents promise, for a service that configures none.
@@ -114,7 +117,7 @@ fn inexact(plan: &Plan, verdict: &Verdict, report: &Report) -> Option<String> {
         (Sum::of(report, "messages queued"), Sum::of(report, "actors with work"));
     let left = queued.least + working.least;
     if plan.is_cut_short() {
-        let flying = Sum::of(report, "in flight").least;
+        let flying = Sum::of(report, "in flight").least + Sum::of(report, "cut off").least;
         let is_exact = letters.is_exact && queued.is_exact;
         let admitted = letters.least + left;
         if is_exact && lost > admitted {
@@ -134,7 +137,7 @@ fn inexact(plan: &Plan, verdict: &Verdict, report: &Report) -> Option<String> {
     if plan.deviation != Deviation::None || plan.departments.is_empty() {
         return None;
     }
-    if orders > lost {
+    if counts_refusals(plan) && orders > lost {
         return Some(format!("lost {orders} orders, but only {lost} messages"));
     }
     if plan.counts_exactly() && !letters.is_exact {
@@ -168,7 +171,7 @@ impl Sum {
         let mut found: BTreeMap<&str, usize> = BTreeMap::new();
         for finding in &report.findings {
             // Several accounts of one source.
-            let number = finding.what.split(';').map(|part| sum.read(part, words)).sum();
+            let number: usize = finding.what.split(';').map(|part| sum.read(part, words)).sum();
             let highest = found.entry(&finding.name).or_default();
             *highest = number.max(*highest);
         }
