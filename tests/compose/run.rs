@@ -8,6 +8,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
+use adieu::Report;
 use adieu_testkit::ledger::{Ledger, Verdict};
 use adieu_testkit::process::{Ended, Process};
 
@@ -32,6 +33,7 @@ pub struct Failure {
     plan: Plan,
     problem: String,
     stderr: String,
+    report: Option<Report>,
 }
 
 // === impl Case ===
@@ -64,17 +66,17 @@ impl Case {
     pub fn run(self, program: &Path) -> Result<Verdict, Box<Failure>> {
         let plan = self.plan();
         let ran = catch_unwind(AssertUnwindSafe(|| run(self, &plan, program)));
-        let (problem, stderr) = match ran {
+        let (problem, stderr, report) = match ran {
             Ok((verdict, ended)) => match problem(&plan, &verdict, &ended) {
                 None => return Ok(verdict),
-                Some(problem) => (format!("{problem}\n{verdict}"), ended.stderr),
+                Some(problem) => (format!("{problem}\n{verdict}"), ended.stderr, ended.report),
             },
             Err(panic) => {
                 let text = panic.downcast_ref::<String>().cloned();
-                (text.unwrap_or_else(|| "the driver panicked".to_owned()), String::new())
+                (text.unwrap_or_else(|| "the driver panicked".to_owned()), String::new(), None)
             }
         };
-        Err(Box::new(Failure { case: self, plan, problem, stderr }))
+        Err(Box::new(Failure { case: self, plan, problem, stderr, report }))
     }
 }
 
@@ -183,9 +185,12 @@ fn variable(phase: &str, key: &str) -> String {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { case, plan, problem, stderr } = self;
+        let Self { case, plan, problem, stderr, report } = self;
         let args = case.args().join(" ");
         writeln!(f, "{problem}\n{plan}\nthe service wrote:\n{stderr}")?;
+        if let Some(report) = report {
+            writeln!(f, "its report:\n{report}")?;
+        }
         write!(f, "repeat: cargo run --release -p adieu-tests --bin compose-fuzz -- {args}")
     }
 }
