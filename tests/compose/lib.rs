@@ -4,6 +4,7 @@
 //! Everything random follows from a seed. [`plan`] decides and is pure; [`service`] is the process
 //! under test; [`run`] starts it, loads it ([`load`]), stops it and judges.
 
+mod accounts;
 pub mod load;
 pub mod plan;
 pub mod run;

@@ -5,6 +5,8 @@ mod shape;
 
 use std::fmt;
 
+use adieu::{Rung, Signal};
+
 pub use shape::Shape;
 
 /// The frameworks whose actors hang, in turn, and how orders are sent to them. kameo's twice: it
@@ -20,6 +22,33 @@ const STUCK: [Framework; 7] = [
 ];
 const STUCK_TOPOLOGIES: [Topology; 3] =
     [Topology::ParentToChild, Topology::Siblings, Topology::ChildToParent];
+
+/// The frameworks whose handlers panic, in turn, and the effect of a panic. A node of the service's own would have to notice
+/// the panic itself, and ractor ends an actor that panics.
+const PANICKING: [(Framework, OnPanic); 8] = [
+    (Framework::Kameo, OnPanic::Continues),
+    (Framework::Task, OnPanic::Ends),
+    (Framework::Letters, OnPanic::Ends),
+    (Framework::Task, OnPanic::Continues),
+    (Framework::Kameo, OnPanic::Ends),
+    (Framework::Threads, OnPanic::Continues),
+    (Framework::Ractor, OnPanic::Ends),
+    (Framework::Threads, OnPanic::Ends),
+];
+
+/// Signals that reach the hard stop or the exit, in turn.
+const HARD: [&[Sent]; 10] = [
+    &[Sent::Interrupt, Sent::Interrupt],
+    &[Sent::Interrupt, Sent::Interrupt, Sent::Interrupt],
+    &[Sent::Terminate, Sent::Interrupt],
+    &[Sent::Terminate, Sent::Terminate, Sent::Terminate],
+    &[Sent::Interrupt, Sent::Terminate, Sent::Interrupt],
+    &[Sent::Terminate, Sent::Interrupt, Sent::Terminate],
+    &[Sent::Interrupt, Sent::Interrupt, Sent::Terminate],
+    &[Sent::Terminate, Sent::Terminate, Sent::Interrupt],
+    &[Sent::Terminate, Sent::Terminate, Sent::Terminate, Sent::Terminate],
+    &[Sent::Interrupt, Sent::Terminate, Sent::Terminate, Sent::Interrupt],
+];
 
 /// The frameworks whose actors race, in turn.
 const RACED_FOR: [Framework; 5] =
@@ -84,6 +113,17 @@ pub struct Plan {
     pub trigger: Trigger,
     /// Whether accepted work is not waited for, so that it must be in the report.
     pub deviation: Deviation,
+    /// How much time there is, if there is too little.
+    pub haste: Option<Haste>,
+}
+
+/// Too little time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Haste {
+    /// What the platform allows.
+    pub allowed_ms: u64,
+    /// The timeout of each phase in which work is waited for; `None` leaves them as long as they are.
+    pub phase_ms: Option<u64>,
 }
 
 /// How accepted work is lost.
@@ -116,6 +156,17 @@ pub struct Department {
     pub is_stuck: bool,
     /// Whether the second worker thread panics during the drain.
     pub panics: bool,
+    /// Whether handlers of the last of them panic while messages are queued.
+    pub on_panic: Option<OnPanic>,
+}
+
+/// What an actor does whose handler panics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnPanic {
+    /// It ends.
+    Ends,
+    /// It processes its other messages.
+    Continues,
 }
 
 /// A framework of actors.
@@ -229,6 +280,21 @@ pub enum Subscriber {
     Panics,
     /// A subscriber that blocks at each event, once the service has started.
     Blocks,
+    /// A subscriber that panics whenever a span is opened, entered, left or closed.
+    PanicsInSpans,
+    /// A subscriber that blocks for a while when a span is opened or entered.
+    BlocksInSpans,
+    /// A subscriber that blocks at each event, and whenever a span is opened, entered or left.
+    BlocksEverywhere,
+}
+
+/// A signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// SIGINT.
+    Interrupt,
+    /// SIGTERM.
+    Terminate,
 }
 
 /// A client.
@@ -259,10 +325,10 @@ pub struct Trigger {
     pub during_startup: bool,
     /// How long after that.
     pub after_ms: u64,
-    /// SIGINT instead of SIGTERM.
-    pub is_interrupt: bool,
-    /// A second SIGTERM, this long after the first: while the shutdown still runs.
-    pub again_after_ms: Option<u64>,
+    /// The signals. The first begins the shutdown.
+    pub signals: &'static [Sent],
+    /// How long after one of them the next is sent: while the shutdown still runs.
+    pub again_after_ms: u64,
 }
 
 // === impl Framework ===
@@ -270,6 +336,30 @@ pub struct Trigger {
 impl Framework {
     const ALL: [Self; 6] =
         [Self::Kameo, Self::Ractor, Self::Letters, Self::Plain, Self::Task, Self::Threads];
+}
+
+// === impl Trigger ===
+
+impl Trigger {
+    /// Returns the rung that the signals reach, if all of them arrive while the shutdown runs.
+    #[must_use]
+    pub fn rung(&self) -> Rung {
+        let signals = self.signals.iter().skip(1);
+        signals.fold(Rung::Graceful, |rung, sent| rung.next(sent.signal()))
+    }
+}
+
+// === impl Sent ===
+
+impl Sent {
+    /// Returns the signal.
+    #[must_use]
+    pub fn signal(self) -> Signal {
+        match self {
+            Self::Interrupt => Signal::INT,
+            Self::Terminate => Signal::TERM,
+        }
+    }
 }
 
 // === impl Client ===
@@ -372,6 +462,10 @@ impl Plan {
         } else if has_racer {
             let framework = in_turn(seed / 9, &RACED_FOR);
             departments = vec![Department { framework, ..Department::draw(&mut rng) }];
+        } else if seed % 10 == 6 {
+            let mut department = Department::draw(&mut rng);
+            department.panic_in_turn(seed / 10);
+            departments = vec![department];
         }
         let handle = pick(&mut rng, &[Handle::Kept, Handle::InBody, Handle::Dropped]);
         let pool = pick(&mut rng, &[Pool::Guard, Pool::Step, Pool::Task, Pool::Phase]);
@@ -389,6 +483,9 @@ impl Plan {
         let subscriber = match rng.u8(0..10) {
             0 => Subscriber::Panics,
             1 => Subscriber::Blocks,
+            2 => Subscriber::PanicsInSpans,
+            3 => Subscriber::BlocksInSpans,
+            4 => Subscriber::BlocksEverywhere,
             _ => Subscriber::Standard,
         };
         let workers = rng.usize(1..=3);
@@ -412,10 +509,14 @@ impl Plan {
         let trigger = Trigger {
             during_startup: rng.u8(0..5) == 0,
             after_ms: rng.u64(0..400),
-            is_interrupt: rng.u8(0..4) == 0,
-            again_after_ms: (rng.u8(0..4) == 0).then(|| rng.u64(30..130)),
+            signals: match (rng.u8(0..4) == 0, rng.u8(0..4) == 0) {
+                (_, true) => &[Sent::Terminate, Sent::Terminate],
+                (true, false) => &[Sent::Interrupt],
+                (false, false) => &[Sent::Terminate],
+            },
+            again_after_ms: rng.u64(30..130),
         };
-        Self {
+        let mut plan = Self {
             seed,
             departments,
             handle,
@@ -434,7 +535,45 @@ impl Plan {
             clients,
             trigger,
             deviation,
+            haste: None,
+        };
+        // Such a service has no slow clients and no races.
+        let can_be_cut_short = !has_racer && plan.clients.iter().all(|client| !client.is_slow());
+        match seed % 10 {
+            1 | 8 if can_be_cut_short => plan.stop_hard(),
+            2 | 9 if can_be_cut_short => plan.make_hasty(),
+            _ => {}
         }
+        plan
+    }
+
+    /// Lets the signals reach the hard stop, or the exit, at any instant of the shutdown.
+    fn stop_hard(&mut self) {
+        let mut rng = fastrand::Rng::with_seed(self.seed);
+        self.trigger.signals = in_turn(self.seed / 5, &HARD);
+        self.trigger.again_after_ms = rng.u64(30..250);
+        self.slow_down(&mut rng);
+    }
+
+    /// Allows little time, for the whole shutdown or also for its phases.
+    fn make_hasty(&mut self) {
+        let mut rng = fastrand::Rng::with_seed(self.seed);
+        let allowed_ms = rng.u64(300..3_000);
+        let phase_ms = rng.bool().then(|| rng.u64(50..500));
+        self.haste = Some(Haste { allowed_ms, phase_ms });
+        self.slow_down(&mut rng);
+    }
+
+    /// Lets orders take so long that some are not done in time.
+    fn slow_down(&mut self, rng: &mut fastrand::Rng) {
+        let think_us = rng.u64(0..30_000);
+        self.each(|it| it.think_us = think_us);
+    }
+
+    /// Returns whether there may be too little time to finish everything.
+    #[must_use]
+    pub fn is_cut_short(&self) -> bool {
+        self.haste.is_some() || self.trigger.rung() >= Rung::HardStop
     }
 
     /// Returns whether there is time and room to finish everything: then anything less is a
@@ -443,7 +582,8 @@ impl Plan {
     pub fn must_be_lossless(&self) -> bool {
         let is_cut = self.clients.iter().any(|client| client.is_cut());
         let is_plain = self.deviation == Deviation::None;
-        is_plain && !self.has_failing_actors() && !is_cut && !self.has_racer
+        let has_time = is_plain && !is_cut && !self.is_cut_short();
+        has_time && !self.has_failing_actors() && !self.has_racer
     }
 
     /// Returns whether actors process what they accept from senders that race with the drain.
@@ -453,11 +593,21 @@ impl Plan {
         let is_strict = |it: &Department| {
             matches!(it.framework, Framework::Kameo | Framework::Task | Framework::Threads)
         };
-        self.departments.iter().all(is_strict) && !self.has_failing_actors()
+        let has_time = !self.has_failing_actors() && !self.is_cut_short();
+        self.departments.iter().all(is_strict) && has_time
+    }
+
+    /// Returns whether the messages that actors lose can be counted. ractor may not know them without
+    /// letters, nor a node of the service's own.
+    #[must_use]
+    pub fn counts_exactly(&self) -> bool {
+        let is_uncounted =
+            |it: &Department| matches!(it.framework, Framework::Ractor | Framework::Plain);
+        !self.departments.iter().any(is_uncounted)
     }
 
     fn has_failing_actors(&self) -> bool {
-        self.departments.iter().any(|it| it.is_stuck || it.panics)
+        self.departments.iter().any(|it| it.is_stuck || it.panics || it.on_panic.is_some())
     }
 }
 
@@ -486,7 +636,17 @@ impl Department {
             think_us: rng.u64(0..2_000),
             is_stuck: false,
             panics: false,
+            on_panic: None,
         }
+    }
+
+    /// Lets the handlers of the last actor panic.
+    fn panic_in_turn(&mut self, turn: u64) {
+        let (framework, on_panic) = in_turn(turn, &PANICKING);
+        self.framework = framework;
+        self.topology = in_turn(turn, &STUCK_TOPOLOGIES);
+        self.on_panic = Some(on_panic);
+        (self.is_stuck, self.panics) = (false, false);
     }
 
     fn force(&mut self, topology: Topology) {
@@ -494,6 +654,13 @@ impl Department {
         // Worker threads have a topology of their own.
         if self.framework == Framework::Threads {
             self.framework = Framework::Kameo;
+        }
+    }
+
+    #[cfg(test)]
+    fn without_panic(&mut self, on_panic: OnPanic) {
+        if self.on_panic == Some(on_panic) {
+            self.on_panic = None;
         }
     }
 

@@ -8,12 +8,13 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use adieu::Signal;
-use adieu_testkit::ledger::{Fact, Ledger, Verdict};
+use adieu::Report;
+use adieu_testkit::ledger::{Ledger, Verdict};
 use adieu_testkit::process::{Ended, Process};
 
+use crate::accounts;
 use crate::load::Load;
-use crate::plan::{Body, Deviation, Framework, Plan, Shape};
+use crate::plan::{Body, Deviation, Haste, Plan, Shape};
 use crate::service::{JOURNAL, SOCKET};
 
 /// One run: a seed, or a seed with one shape forced.
@@ -32,6 +33,7 @@ pub struct Failure {
     plan: Plan,
     problem: String,
     stderr: String,
+    report: Option<Report>,
 }
 
 // === impl Case ===
@@ -64,43 +66,25 @@ impl Case {
     pub fn run(self, program: &Path) -> Result<Verdict, Box<Failure>> {
         let plan = self.plan();
         let ran = catch_unwind(AssertUnwindSafe(|| run(self, &plan, program)));
-        let (problem, stderr) = match ran {
+        let (problem, stderr, report) = match ran {
             Ok((verdict, ended)) => match problem(&plan, &verdict, &ended) {
                 None => return Ok(verdict),
-                Some(problem) => (format!("{problem}\n{verdict}"), ended.stderr),
+                Some(problem) => (format!("{problem}\n{verdict}"), ended.stderr, ended.report),
             },
             Err(panic) => {
                 let text = panic.downcast_ref::<String>().cloned();
-                (text.unwrap_or_else(|| "the driver panicked".to_owned()), String::new())
+                (text.unwrap_or_else(|| "the driver panicked".to_owned()), String::new(), None)
             }
         };
-        Err(Box::new(Failure { case: self, plan, problem, stderr }))
+        Err(Box::new(Failure { case: self, plan, problem, stderr, report }))
     }
 }
 
-fn problem(plan: &Plan, verdict: &Verdict, ended: &Ended) -> Option<&'static str> {
+fn problem(plan: &Plan, verdict: &Verdict, ended: &Ended) -> Option<String> {
     if !verdict.is_honest() {
-        return Some("the run was not honest");
+        return Some("the run was not honest".to_owned());
     }
-    let is_clean = ended.report.as_ref().is_some_and(adieu::Report::is_clean);
-    // A node of the service's own refuses messages without notifying its system.
-    let is_counted = plan.departments.iter().all(|it| it.framework != Framework::Plain);
-    if is_counted && is_clean && verdict.tally("message").refused > 0 {
-        return Some("messages were refused during the drain, and the outcome is clean");
-    }
-    // The senders do not observe the drain, and what an actor accepts from them it processes.
-    if plan.has_racer && plan.must_drain_races() && verdict.lost("message") > 0 {
-        return Some("accepted messages were lost in a race, though there was time for them");
-    }
-    if plan.must_be_lossless() {
-        if !verdict.is_lossless() {
-            return Some("accepted work was lost, though there was time for it");
-        }
-        if !is_clean {
-            return Some("everything was finished, and the outcome is not clean");
-        }
-    }
-    None
+    accounts::problem(plan, verdict, ended)
 }
 
 fn run(case: Case, plan: &Plan, program: &Path) -> (Verdict, Ended) {
@@ -118,54 +102,34 @@ fn run(case: Case, plan: &Plan, program: &Path) -> (Verdict, Ended) {
     }
     if plan.body != Body::Returns || plan.trigger.during_startup {
         std::thread::sleep(Duration::from_millis(plan.trigger.after_ms));
-        let interrupt = plan.trigger.is_interrupt && plan.trigger.again_after_ms.is_none();
-        process.signal(if interrupt { Signal::INT } else { Signal::TERM });
-        if let Some(millis) = plan.trigger.again_after_ms {
-            std::thread::sleep(Duration::from_millis(millis));
+        for (number, sent) in plan.trigger.signals.iter().enumerate() {
+            if number == 0 {
+                process.signal(sent.signal());
+                continue;
+            }
+            std::thread::sleep(Duration::from_millis(plan.trigger.again_after_ms));
             // It may be over by now.
-            let _ = catch_unwind(AssertUnwindSafe(|| process.signal(Signal::TERM)));
+            let _ = catch_unwind(AssertUnwindSafe(|| process.signal(sent.signal())));
         }
     }
     let ended = process.wait();
     load.stop();
     let ledger = Arc::into_inner(ledger).expect("clients have ended");
     ledger.read(folder.path().join(JOURNAL)).expect("a journal");
-    let verdict = with_accounts(ledger, plan).judge(&(&ended).into());
+    let verdict = accounts::with_accounts(ledger, plan).judge(&(&ended).into());
     (verdict, ended)
 }
 
-/// Returns the ledger with a rule for each way in which the report accounts for unfinished work.
-fn with_accounts(ledger: Ledger, plan: &Plan) -> Ledger {
-    match plan.deviation {
-        Deviation::None => {}
-        // The report contains the messages in mailboxes, and not those that actors are processing.
-        _ if plan.deviation.leaves_actors() && !plan.departments.is_empty() => {
-            let kinds = ["message", "order", "tick", "job", "last"];
-            let mention = |ledger: Ledger, kind| ledger.mentioned(kind, "messages queued");
-            return kinds.into_iter().fold(ledger, mention);
-        }
-        // The report counts the passes of tasks that have taken an order.
-        Deviation::NoDrain | Deviation::LateBegin(_) | Deviation::Disabled(_) => {
-            // The report names a loop that no phase has ended, and not its jobs.
-            let ledger = ledger.mentioned("job", "jobs: ");
-            return ledger.counted_at_least("order", "in flight");
-        }
-        // The panic names the tick.
-        Deviation::PanickingTick | Deviation::KeepsActors => return ledger,
-    }
-    // Accepted messages were handled or are dead letters, exactly. A message that was refused, and
-    // whose sender outside the actors knows, may be counted with them.
-    let slack = ledger.count(Fact::Refused, "message");
-    ledger
-        .counted_up_to("message", "dead letters", slack)
-        .counted_at_least("order", "dead letters")
-        .counted_at_least("tick", "dead letters")
-        .counted_at_least("job", "dead letters")
-        .counted_at_least("last", "dead letters")
-}
+/// The phases in which accepted work is waited for.
+const WAITING: [&str; 4] = [
+    "service-requests-done",
+    "before-cluster-shutdown",
+    "before-actor-system-terminate",
+    "actor-system-terminate",
+];
 
 /// Not what this machine happens to be, nor how fast it is.
-fn settings(plan: &Plan) -> Vec<(String, &'static str)> {
+fn settings(plan: &Plan) -> Vec<(String, String)> {
     let is_cut = plan.clients.iter().any(|client| client.is_cut());
     let is_stuck = plan.departments.iter().any(|department| department.is_stuck);
     let window = match (is_cut, is_stuck) {
@@ -174,38 +138,59 @@ fn settings(plan: &Plan) -> Vec<(String, &'static str)> {
         (false, true) => "5s",
         (false, false) => "40s",
     };
-    let mut settings = vec![
-        ("ADIEU__KILL_AFTER".to_owned(), "90s"),
-        ("ADIEU__LAME_DUCK".to_owned(), "200ms"),
-        ("ADIEU__PHASES__SERVICE_REQUESTS_DONE__TIMEOUT".to_owned(), window),
-    ];
+    let mut settings = vec![("ADIEU__LAME_DUCK".to_owned(), "200ms".to_owned())];
+    let mut set = |name: &str, value: &str| settings.push((name.to_owned(), value.to_owned()));
+    match plan.haste {
+        None => {
+            set("ADIEU__KILL_AFTER", "90s");
+            set(&timeout("service-requests-done"), window);
+        }
+        Some(Haste { allowed_ms, phase_ms }) => {
+            set("ADIEU__KILL_AFTER", &format!("{allowed_ms}ms"));
+            for phase in WAITING {
+                phase_ms.inspect(|millis| set(&timeout(phase), &format!("{millis}ms")));
+            }
+        }
+    }
     match plan.deviation {
-        Deviation::NoDrain => settings.push((disabled("service-requests-done"), "false")),
-        Deviation::Disabled(phase) => settings.push((disabled(phase), "false")),
+        Deviation::NoDrain => set(&disabled("service-requests-done"), "false"),
+        Deviation::Disabled(phase) => set(&disabled(phase), "false"),
         Deviation::KeepsActors => {
-            settings.push(("ADIEU__TERMINATE_ACTOR_SYSTEM".into(), "off"));
-            settings.push(("ADIEU__RUN_BY_ACTOR_SYSTEM_TERMINATE".into(), "off"));
+            set("ADIEU__TERMINATE_ACTOR_SYSTEM", "off");
+            set("ADIEU__RUN_BY_ACTOR_SYSTEM_TERMINATE", "off");
         }
         Deviation::None | Deviation::LateBegin(_) | Deviation::PanickingTick => {}
     }
     if is_stuck {
-        settings.push(("ADIEU__PHASES__ACTOR_SYSTEM_TERMINATE__TIMEOUT".to_owned(), "2s"));
+        set(&timeout("actor-system-terminate"), "2s");
     }
     settings
 }
 
 /// Returns the variable that disables a phase.
 fn disabled(phase: &str) -> String {
-    format!("ADIEU__PHASES__{}__ENABLED", phase.to_uppercase().replace('-', "_"))
+    variable(phase, "ENABLED")
+}
+
+/// Returns the variable with the timeout of a phase.
+fn timeout(phase: &str) -> String {
+    variable(phase, "TIMEOUT")
+}
+
+fn variable(phase: &str, key: &str) -> String {
+    format!("ADIEU__PHASES__{}__{key}", phase.to_uppercase().replace('-', "_"))
 }
 
 // === impl Failure ===
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { case, plan, problem, stderr } = self;
+        let Self { case, plan, problem, stderr, report } = self;
         let args = case.args().join(" ");
         writeln!(f, "{problem}\n{plan}\nthe service wrote:\n{stderr}")?;
+        if let Some(report) = report {
+            writeln!(f, "its report:\n{report}")?;
+        }
         write!(f, "repeat: cargo run --release -p adieu-tests --bin compose-fuzz -- {args}")
     }
 }

@@ -67,7 +67,8 @@ async fn body(shutdown: &Shutdown, plan: &Plan, folder: &Path) -> Result<(), Err
     let socket = has_socket.then(|| UnixListener::bind(folder.join(SOCKET))).transpose()?;
     println!("listening on {}", listener.local_addr()?);
     pause(plan.startup_ms[0]).await;
-    let store = Arc::new(Store::open(&folder.join(JOURNAL))?);
+    let counting = (!plan.is_cut_short()).then(|| shutdown.downgrade());
+    let store = Arc::new(Store::open(&folder.join(JOURNAL), counting)?);
     start_steps(shutdown, plan, folder, &store).await?;
     pause(plan.startup_ms[1]).await;
     close_pool(shutdown, plan, &store)?;

@@ -189,6 +189,52 @@ mod tests {
         assert_eq!((group.progress.borrow().unfinished, group.present().len()), (0, 0));
     }
 
+    /// Adds members to shutdowns. Whenever another thread sees the task of a member in the last phase, the
+    /// member must be in the group: the phase may begin at once, and drain the group without it.
+    fn is_member_when_its_task_is_seen<T>(add: impl Fn(&Shutdown) -> T) {
+        let shutdowns: Vec<Shutdown> =
+            (0..500).map(|_| Shutdown::configured(Config::for_tests()).unwrap()).collect();
+        let turn = AtomicU64::new(0);
+        let added = std::thread::scope(|scope| {
+            let watching = scope.spawn(|| {
+                for (number, shutdown) in (1..).zip(&shutdowns) {
+                    let group = shutdown.extension::<Group>();
+                    turn.store(number, Ordering::Release);
+                    while shutdown.tasks().is_empty() {
+                        std::hint::spin_loop();
+                    }
+                    let unfinished = group.progress.borrow().unfinished;
+                    assert_eq!(unfinished, 1, "the task was added before its system joined");
+                }
+            });
+            let mut added = Vec::new();
+            for (number, shutdown) in (1..).zip(&shutdowns) {
+                while turn.load(Ordering::Acquire) < number && !watching.is_finished() {
+                    std::thread::yield_now();
+                }
+                added.push(add(shutdown));
+            }
+            watching.join().unwrap();
+            added
+        });
+        drop(added);
+    }
+
+    #[tokio::test]
+    async fn s1763_a_system_is_in_the_group_before_its_task_is_added() {
+        is_member_when_its_task_is_seen(|shutdown| ActorSystem::on(shutdown, "shop").unwrap());
+    }
+
+    #[tokio::test]
+    async fn s1763_worker_threads_are_in_the_group_before_their_task_is_added() {
+        is_member_when_its_task_is_seen(|shutdown| {
+            let body = async |mut worker: Worker<u32>| while worker.recv().await.is_some() {};
+            let threads = WorkerThreads::builder("shop").count(1).start(body).unwrap();
+            threads.on(shutdown).unwrap();
+            threads
+        });
+    }
+
     // Otherwise the first member would refuse messages from the last, until its drain begins.
     #[test]
     fn s803_a_drain_is_announced_to_all_members_before_it_begins_in_one() {

@@ -1,8 +1,10 @@
 //! Forces a shape into a plan, removes it, and removes combinations that cannot work together.
 
+use adieu::Rung;
+
 use super::{
-    Body, Client, Department, Deviation, Framework, Handle, LockBackend, Plan, Pool, Server, Shape,
-    Subscriber, Topology,
+    Body, Client, Department, Deviation, Framework, Handle, LockBackend, OnPanic, PANICKING, Plan,
+    Pool, Server, Shape, Subscriber, Topology, in_turn,
 };
 
 impl Plan {
@@ -32,13 +34,16 @@ impl Plan {
             Shape::CutUnix => self.clients.retain(|client| *client != Client::CutUnix),
             Shape::SharedLock if self.locks == LockBackend::Shared => self.locks = LockBackend::One,
             Shape::SharedLock => {}
-            Shape::PanickingSubscriber if self.subscriber == Subscriber::Panics => {
-                self.subscriber = Subscriber::Standard;
-            }
-            Shape::BlockingSubscriber if self.subscriber == Subscriber::Blocks => {
-                self.subscriber = Subscriber::Standard;
-            }
-            Shape::PanickingSubscriber | Shape::BlockingSubscriber => {}
+            Shape::PanickingSubscriber => self.remove_subscriber(Subscriber::Panics),
+            Shape::BlockingSubscriber => self.remove_subscriber(Subscriber::Blocks),
+            Shape::PanickingSpans => self.remove_subscriber(Subscriber::PanicsInSpans),
+            Shape::BlockingSpans => self.remove_subscriber(Subscriber::BlocksInSpans),
+            Shape::BlockingEverywhere => self.remove_subscriber(Subscriber::BlocksEverywhere),
+            Shape::HardStop if self.trigger.rung() >= Rung::HardStop => self.stop_gracefully(),
+            Shape::HardStop => {}
+            Shape::Haste => self.haste = None,
+            Shape::PanickingHandler => self.each(|it| it.without_panic(OnPanic::Ends)),
+            Shape::ContinuingHandler => self.each(|it| it.without_panic(OnPanic::Continues)),
             Shape::StartupSignal => self.trigger.during_startup = false,
             Shape::OtherSystem => self.each(|it| it.without(Topology::OtherSystem)),
             Shape::SpawnsChildren => self.each(|it| it.without(Topology::SpawnsChildren)),
@@ -62,15 +67,31 @@ impl Plan {
     }
 
     #[cfg(test)]
+    fn remove_subscriber(&mut self, subscriber: Subscriber) {
+        if self.subscriber == subscriber {
+            self.subscriber = Subscriber::Standard;
+        }
+    }
+
+    #[cfg(test)]
     fn remove_deviation(&mut self, deviation: Deviation) {
         if self.deviation == deviation {
             self.deviation = Deviation::None;
         }
     }
 
+    fn stop_gracefully(&mut self) {
+        self.trigger.signals = &self.trigger.signals[..1];
+    }
+
     pub(super) fn force(&mut self, shape: Shape) {
-        // A deviation excludes most shapes, and so does a client that needs a layer.
+        // A deviation excludes most shapes, and so does a client that needs a layer, or too little time.
         self.deviation = Deviation::None;
+        self.haste = None;
+        if self.trigger.rung() >= Rung::HardStop {
+            self.stop_gracefully();
+        }
+        self.each(|it| it.on_panic = None);
         self.clients.retain(|client| *client != Client::CutFrame);
         let needs_actors = matches!(
             shape,
@@ -87,6 +108,8 @@ impl Plan {
                 | Shape::OtherSystem
                 | Shape::SpawnsChildren
                 | Shape::Scoped
+                | Shape::PanickingHandler
+                | Shape::ContinuingHandler
         );
         if needs_actors {
             self.need_actors();
@@ -99,6 +122,11 @@ impl Plan {
                 | Shape::StartupSignal
                 | Shape::Layer
                 | Shape::Later
+                | Shape::HardStop
+                | Shape::Haste
+                | Shape::PanickingSpans
+                | Shape::BlockingSpans
+                | Shape::BlockingEverywhere
         );
         if excludes_slow_clients {
             self.clients.retain(|client| !client.is_slow());
@@ -127,6 +155,19 @@ impl Plan {
             Shape::SharedLock => self.locks = LockBackend::Shared,
             Shape::PanickingSubscriber => self.subscriber = Subscriber::Panics,
             Shape::BlockingSubscriber => self.subscriber = Subscriber::Blocks,
+            Shape::PanickingSpans => self.subscriber = Subscriber::PanicsInSpans,
+            Shape::BlockingSpans => self.subscriber = Subscriber::BlocksInSpans,
+            Shape::BlockingEverywhere => self.subscriber = Subscriber::BlocksEverywhere,
+            Shape::HardStop => {
+                self.each(|it| (it.is_stuck, it.panics) = (false, false));
+                self.stop_hard();
+            }
+            Shape::Haste => {
+                self.each(|it| (it.is_stuck, it.panics) = (false, false));
+                self.make_hasty();
+            }
+            Shape::PanickingHandler => self.force_panic(OnPanic::Ends),
+            Shape::ContinuingHandler => self.force_panic(OnPanic::Continues),
             Shape::StartupSignal => {
                 self.trigger.during_startup = true;
                 // The signal arrives during the longest step with the highest probability.
@@ -173,6 +214,13 @@ impl Plan {
         }
     }
 
+    /// Lets handlers of one department panic. It is alone, so that the counts are exact.
+    fn force_panic(&mut self, on_panic: OnPanic) {
+        let turns = (self.seed..).find(|turn| in_turn(*turn, &PANICKING).1 == on_panic);
+        self.departments.truncate(1);
+        self.each(|it| it.panic_in_turn(turns.unwrap_or_default()));
+    }
+
     fn need_actors(&mut self) {
         if self.departments.is_empty() {
             let mut rng = fastrand::Rng::with_seed(self.seed);
@@ -183,12 +231,16 @@ impl Plan {
     /// Takes out what makes no sense together.
     pub(super) fn settle(&mut self) {
         self.settle_deviation();
+        self.settle_time();
         if self.departments.is_empty() {
             self.has_racer = false;
         }
         self.each(|it| {
             // Only a worker thread can panic alone, and what hangs before it panics does not.
             it.panics &= it.framework == Framework::Threads && !it.is_stuck;
+            if it.is_stuck || it.panics {
+                it.on_panic = None;
+            }
             // A node of the service's own needs a handle of the system to spawn another, and has no
             // identity. Only actors may send to an actor that hangs, so that messages are counted in
             // time.
@@ -222,9 +274,41 @@ impl Plan {
         if self.clients.iter().any(|client| client.is_slow()) {
             self.trigger.during_startup = false;
             self.trigger.after_ms = self.trigger.after_ms.max(300);
-            self.trigger.again_after_ms = None;
+            self.stop_gracefully();
             self.subscriber = Subscriber::Standard;
         }
+    }
+
+    /// Makes a service whose losses can be counted, if it is cut short.
+    fn settle_time(&mut self) {
+        if self.deviation != Deviation::None {
+            self.haste = None;
+            if self.trigger.rung() >= Rung::HardStop {
+                self.stop_gracefully();
+            }
+        }
+        if !self.is_cut_short() {
+            return;
+        }
+        self.has_racer = false;
+        self.clients.retain(|client| !client.is_slow());
+        // The task that checks the lock may not run.
+        if self.locks == LockBackend::Shared {
+            self.locks = LockBackend::One;
+        }
+        self.trigger.during_startup = false;
+        // A process that ends at once drops no guards, and a body that returns begins the shutdown itself.
+        self.guards = 0;
+        if self.body == Body::Returns {
+            self.body = Body::Serves;
+        }
+        self.each(|it| {
+            // An actor that hangs has a timeout of its own.
+            (it.is_stuck, it.panics) = (false, false);
+            if it.framework == Framework::Plain {
+                it.framework = Framework::Task;
+            }
+        });
     }
 
     /// Makes a service of which only the work behind one gate, of actors, or of a tick is lost.
@@ -236,7 +320,7 @@ impl Plan {
             self.need_actors();
             // A node of the service's own does not count the messages that it has not processed.
             self.each(|it| {
-                (it.is_stuck, it.panics) = (false, false);
+                (it.is_stuck, it.panics, it.on_panic) = (false, false, None);
                 if it.framework == Framework::Plain {
                     it.framework = Framework::Task;
                 }
@@ -252,7 +336,8 @@ impl Plan {
         self.clients.retain(|client| !client.is_slow());
         self.server = Server::Adieu;
         self.subscriber = Subscriber::Standard;
-        (self.trigger.during_startup, self.trigger.again_after_ms) = (false, None);
+        self.trigger.during_startup = false;
+        self.stop_gracefully();
         self.trigger.after_ms = self.trigger.after_ms.max(100);
         match self.deviation {
             Deviation::PanickingTick => self.is_periodic = true,
@@ -266,7 +351,7 @@ impl Plan {
         self.has_later &= self.departments.is_empty();
     }
 
-    fn each(&mut self, change: impl Fn(&mut Department)) {
+    pub(super) fn each(&mut self, change: impl Fn(&mut Department)) {
         self.departments.iter_mut().for_each(change);
     }
 }

@@ -66,13 +66,27 @@ pub enum Shape {
     CutFrame,
     /// A WebSocket handler is busy for longer than the closing handshake may take.
     BusySocket,
+    /// Repeated signals reach the hard stop, or end the process.
+    HardStop,
+    /// The platform or the phases allow less time than the work needs.
+    Haste,
+    /// A handler of an actor panics while messages are queued, and the actor ends.
+    PanickingHandler,
+    /// Handlers of an actor panic while messages are queued, and the actor continues.
+    ContinuingHandler,
+    /// The log's subscriber panics in spans.
+    PanickingSpans,
+    /// The log's subscriber blocks in spans for a while.
+    BlockingSpans,
+    /// The log's subscriber blocks in events and in spans.
+    BlockingEverywhere,
 }
 
 // === impl Shape ===
 
 impl Shape {
     /// All of them.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 37] = [
         Self::DroppedHandle,
         Self::PoolStep,
         Self::PoolTask,
@@ -103,6 +117,13 @@ impl Shape {
         Self::PanickingTick,
         Self::CutFrame,
         Self::BusySocket,
+        Self::HardStop,
+        Self::Haste,
+        Self::PanickingHandler,
+        Self::ContinuingHandler,
+        Self::PanickingSpans,
+        Self::BlockingSpans,
+        Self::BlockingEverywhere,
     ];
 
     /// Returns its name on the command line.
@@ -139,6 +160,13 @@ impl Shape {
             Self::PanickingTick => "panicking-tick",
             Self::CutFrame => "cut-frame",
             Self::BusySocket => "busy-socket",
+            Self::HardStop => "hard-stop",
+            Self::Haste => "haste",
+            Self::PanickingHandler => "panicking-handler",
+            Self::ContinuingHandler => "continuing-handler",
+            Self::PanickingSpans => "panicking-spans",
+            Self::BlockingSpans => "blocking-spans",
+            Self::BlockingEverywhere => "blocking-everywhere",
         }
     }
 

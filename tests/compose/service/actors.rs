@@ -17,15 +17,22 @@ use futures_util::future::BoxFuture;
 
 use super::Error;
 use super::store::Store;
-use crate::plan::{Department, Framework, Plan, Topology};
+use crate::plan::{Department, Framework, OnPanic, Plan, Topology};
 
 /// After this many orders an actor that is to hang does.
 const HANGS_AFTER: u64 = 20;
+/// The order at which a handler panics whose actor ends then. Others are queued behind it.
+const PANICS_AT: u64 = 30;
+/// A handler whose actor continues panics at one of this many orders.
+const PANICS_EACH: u64 = 7;
 /// An actor that spawns children does so for one of this many orders.
 const CHILD_EACH: u64 = 4;
 
 /// The kind of the orders in the last phase before the drain.
 pub(super) const LAST: &str = "last";
+
+/// The kind of orders that race with the drain.
+pub(super) const RACE: &str = "race";
 
 /// An order, as a message.
 #[derive(Clone, Copy, Debug)]
@@ -61,6 +68,7 @@ pub(super) struct Clerk {
     name: String,
     think: Duration,
     hangs: bool,
+    on_panic: Option<OnPanic>,
     store: Arc<Store>,
     /// The next receiver of orders; the store, if this is not set.
     next: OnceLock<Arc<dyn Desk>>,
@@ -108,7 +116,8 @@ async fn spawn_department(
     let clerk = |role: &str, is_last: bool| {
         let hangs = department.is_stuck && is_last;
         let think = Duration::from_micros(department.think_us);
-        Arc::new(Clerk::new(format!("{role}-{number}"), think, hangs, store))
+        let clerk = Clerk::new(format!("{role}-{number}"), think, hangs, store);
+        Arc::new(Clerk { on_panic: department.on_panic.filter(|_| is_last), ..clerk })
     };
     if department.framework == Framework::Threads {
         let name = format!("threads-{number}");
@@ -171,9 +180,11 @@ async fn spawn_top(
 impl dyn Desk + '_ {
     /// Sends an order, and records whether it was accepted.
     pub(super) async fn pass(&self, order: Order) -> Result<(), Error> {
+        let is_late = order.kind == LAST || (order.kind != RACE && self.clerk().store.has_begun());
         let is_accepted = self.send(order).await;
-        // The report contains messages that are refused in the last phase before the drain, as a loss.
-        let is_reported = order.kind == LAST && self.counts_refusals();
+        // The report contains messages that are refused since the shutdown began, as a loss. A racer goes
+        // on until all actors have ended, and no longer counts then.
+        let is_reported = is_late && self.counts_refusals();
         let fact = if is_accepted || is_reported { Fact::Accepted } else { Fact::Refused };
         self.clerk().note(order, fact);
         if is_accepted { Ok(()) } else { Err(self.refusal()) }
@@ -201,7 +212,24 @@ impl dyn Desk + '_ {
 impl Clerk {
     fn new(name: String, think: Duration, hangs: bool, store: &Arc<Store>) -> Self {
         let (next, spawns_below) = (OnceLock::new(), OnceLock::new());
-        Self { name, think, hangs, store: Arc::clone(store), next, is_scoped: false, spawns_below }
+        let (store, is_scoped, on_panic) = (Arc::clone(store), false, None);
+        Self { name, think, hangs, on_panic, store, next, is_scoped, spawns_below }
+    }
+
+    /// Returns whether the actor continues when its handler has panicked.
+    fn continues(&self) -> bool {
+        self.on_panic == Some(OnPanic::Continues)
+    }
+
+    /// Panics if this is an order at which the handler panics. Only orders of the shutdown: the report
+    /// contains no earlier losses.
+    fn panic_at(&self, order: Order) {
+        let panics = match self.on_panic {
+            None => false,
+            Some(OnPanic::Ends) => order.id == PANICS_AT,
+            Some(OnPanic::Continues) => order.id.is_multiple_of(PANICS_EACH),
+        };
+        assert!(!panics || order.kind != LAST, "order {order} is lost");
     }
 
     /// Handles an order: thinks, and passes it on.
@@ -212,6 +240,7 @@ impl Clerk {
         if !self.think.is_zero() {
             tokio::time::sleep(self.think).await;
         }
+        self.panic_at(order);
         if let (true, Some(next), Some(me)) =
             (self.is_scoped, self.next.get().cloned(), Identity::current())
         {

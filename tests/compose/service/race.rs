@@ -6,7 +6,7 @@ use adieu::actors::ActorSystem;
 use adieu::{Phase, Shutdown};
 use tokio::sync::SetOnce;
 
-use super::actors::{Desk, Order, spawn_lane};
+use super::actors::{Desk, Order, RACE, spawn_lane};
 use super::store::Store;
 use super::{Error, pause};
 use crate::plan::Plan;
@@ -47,7 +47,7 @@ pub(super) async fn add(
 async fn race(desk: &dyn Desk, racer: u64) {
     for lap in 0..10_000 {
         let id = racer * 1_000_000 + lap;
-        if desk.pass(Order { kind: "race", id }).await.is_err() {
+        if desk.pass(Order { kind: RACE, id }).await.is_err() {
             return;
         }
         tokio::task::yield_now().await;

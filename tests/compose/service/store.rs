@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use adieu::WeakShutdown;
 use adieu_testkit::ledger::{Fact, Journal};
 
 use super::Error;
@@ -14,14 +15,23 @@ use super::actors::Order;
 pub(super) struct Store {
     journal: Journal,
     is_closed: AtomicBool,
+    /// The shutdown; `None` if its work may be cut short. Then messages may also be refused after the last
+    /// actor has ended, which the report does not contain.
+    shutdown: Option<WeakShutdown>,
 }
 
 /// Closes the pool when it is dropped.
 pub(super) struct CloseOnDrop(pub(super) Arc<Store>);
 
 impl Store {
-    pub(super) fn open(path: &Path) -> Result<Self, Error> {
-        Ok(Self { journal: Journal::open(path)?, is_closed: AtomicBool::new(false) })
+    pub(super) fn open(path: &Path, shutdown: Option<WeakShutdown>) -> Result<Self, Error> {
+        Ok(Self { journal: Journal::open(path)?, is_closed: AtomicBool::new(false), shutdown })
+    }
+
+    /// Returns whether messages that are refused from now on are in the report.
+    pub(super) fn has_begun(&self) -> bool {
+        let shutdown = self.shutdown.as_ref().and_then(WeakShutdown::upgrade);
+        shutdown.is_some_and(|shutdown| shutdown.token().is_cancelled())
     }
 
     pub(super) fn close(&self) {

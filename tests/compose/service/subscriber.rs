@@ -1,6 +1,6 @@
-//! Listeners to the log that misbehave.
+//! Subscribers that misbehave.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use tracing::span::{Attributes, Id, Record};
@@ -8,8 +8,11 @@ use tracing::{Event, Metadata};
 
 use crate::plan::Subscriber;
 
-struct Panics;
-struct Blocks;
+/// A subscriber, and what it does when it gets an event or a call about a span.
+struct Hostile {
+    on_event: fn(),
+    on_span: fn(),
+}
 
 /// From now on the subscriber fails. A log that fails during start-up would be noticed by a person.
 static IS_STARTED: AtomicBool = AtomicBool::new(false);
@@ -17,47 +20,96 @@ static IS_STARTED: AtomicBool = AtomicBool::new(false);
 /// Longer than every phase may take.
 const BLOCKED: Duration = Duration::from_secs(60);
 
+/// How often, and for how long, a subscriber blocks in spans that blocks for a while. Together it is less
+/// than a phase may take.
+const BLOCKS: u32 = 8;
+const BLOCK: Duration = Duration::from_millis(150);
+
 /// Start-up has ended.
 pub(super) fn misbehave() {
     IS_STARTED.store(true, Ordering::Relaxed);
 }
 
 pub(super) fn install(which: Subscriber) {
-    let installed = match which {
-        Subscriber::Standard => Ok(()),
-        Subscriber::Panics => tracing::subscriber::set_global_default(Panics),
-        Subscriber::Blocks => tracing::subscriber::set_global_default(Blocks),
+    let (on_event, on_span): (fn(), fn()) = match which {
+        Subscriber::Standard => return,
+        Subscriber::Panics => (panics, nothing),
+        Subscriber::Blocks => (blocks, nothing),
+        Subscriber::PanicsInSpans => (nothing, panics),
+        Subscriber::BlocksInSpans => (nothing, blocks_for_a_while),
+        Subscriber::BlocksEverywhere => (blocks, blocks),
     };
+    let installed = tracing::subscriber::set_global_default(Hostile { on_event, on_span });
     installed.expect("there is no other");
 }
 
-macro_rules! subscriber {
-    ($name:ident, $event:expr) => {
-        impl tracing::Subscriber for $name {
-            fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-                metadata.is_event() && *metadata.level() <= tracing::Level::INFO
-            }
+fn nothing() {}
 
-            fn new_span(&self, _: &Attributes<'_>) -> Id {
-                Id::from_u64(1)
-            }
-
-            fn record(&self, _: &Id, _: &Record<'_>) {}
-
-            fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-            fn event(&self, _: &Event<'_>) {
-                if IS_STARTED.load(Ordering::Relaxed) {
-                    $event
-                }
-            }
-
-            fn enter(&self, _: &Id) {}
-
-            fn exit(&self, _: &Id) {}
-        }
-    };
+fn panics() {
+    panic!("a subscriber that panics");
 }
 
-subscriber!(Panics, panic!("a subscriber that panics"));
-subscriber!(Blocks, std::thread::sleep(BLOCKED));
+fn blocks() {
+    std::thread::sleep(BLOCKED);
+}
+
+fn blocks_for_a_while() {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    if COUNT.fetch_add(1, Ordering::Relaxed) < BLOCKS {
+        std::thread::sleep(BLOCK);
+    }
+}
+
+// === impl Hostile ===
+
+impl Hostile {
+    fn event(&self) {
+        if IS_STARTED.load(Ordering::Relaxed) {
+            (self.on_event)();
+        }
+    }
+
+    fn span(&self) {
+        if IS_STARTED.load(Ordering::Relaxed) {
+            (self.on_span)();
+        }
+    }
+}
+
+impl tracing::Subscriber for Hostile {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        // Spans of other libraries are opened by these, and not by adieu.
+        let is_ours = metadata.is_event() || metadata.target().starts_with("adieu");
+        is_ours && *metadata.level() <= tracing::Level::INFO
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        self.span();
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {
+        self.span();
+    }
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {
+        self.span();
+    }
+
+    fn event(&self, _: &Event<'_>) {
+        Self::event(self);
+    }
+
+    fn enter(&self, _: &Id) {
+        self.span();
+    }
+
+    fn exit(&self, _: &Id) {
+        self.span();
+    }
+
+    fn try_close(&self, _: Id) -> bool {
+        self.span();
+        true
+    }
+}

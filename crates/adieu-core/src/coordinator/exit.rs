@@ -94,6 +94,8 @@ impl Shared {
 
     /// Returns the report of a shutdown that is not over, with the work that is not finished.
     fn report_so_far(&self) -> Option<Report> {
+        // Work that is admitted after the accounts were made would be lost.
+        self.close_gates();
         let _ = self.find_unfinished();
         let unfinished = self.all_unfinished();
         self.journal().describe_all(unfinished.iter().map(|unfinished| &unfinished.what));
@@ -175,5 +177,28 @@ impl AtDeadline for DeadlinePassed {
             Some(shared) => shared.status().waiting_line(),
             None => "the process to exit".into(),
         }
+    }
+}
+
+#[cfg(all(test, not(adieu_loom)))]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::phase::Phase;
+    use crate::reason::Reason;
+
+    #[tokio::test]
+    async fn s1762_gates_are_closed_when_the_report_of_a_forced_exit_is_made() {
+        let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+        let gate = shutdown.add_gate("http").unwrap();
+        let first = Phase::BEFORE_SERVICE_UNBIND;
+        shutdown.add_task(first, "hangs", async |_| std::future::pending::<()>().await).unwrap();
+        let _completion = shutdown.run(Reason::Unknown);
+        let _pass = gate.enter().unwrap();
+        let report = shutdown.shared().report_of_exit().unwrap();
+        let named =
+            |found: &Finding| &*found.name == "http" && found.what.starts_with("1 in flight");
+        assert!(report.findings.iter().any(named), "{report}");
+        assert!(gate.enter().is_err(), "the report would not contain this work");
     }
 }

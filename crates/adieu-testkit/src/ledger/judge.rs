@@ -171,20 +171,32 @@ fn charge_losses(
     let texts = unclean_texts(report);
     let (admitted, slack) = match account {
         Account::Named => {
-            let is_named = |id: &&String| texts.iter().any(|text| text.contains(id.as_str()));
-            (Some(ids.iter().filter(is_named).count()), 0)
+            let is_named = |id: &&String| texts.iter().any(|text| names(text, id));
+            (Admitted::exactly(ids.iter().filter(is_named).count()), 0)
         }
         Account::Counted { words, slack } => (admitted(&texts, words), *slack),
         Account::Mentioned { words } => {
             let is_mentioned = texts.iter().any(|text| text.contains(words));
-            (Some(if is_mentioned { lost } else { 0 }), 0)
+            (Admitted::exactly(if is_mentioned { lost } else { 0 }), 0)
         }
     };
-    match admitted? {
-        admitted if admitted < lost => Some(Charge::Understated { kind, lost, admitted, ids }),
-        admitted if admitted - lost > slack => Some(Charge::Overstated { kind, lost, admitted }),
-        _ => None,
+    let Admitted { least, is_exact } = admitted;
+    if least > lost.saturating_add(slack) {
+        return Some(Charge::Overstated { kind, lost, admitted: least });
     }
+    (is_exact && least < lost).then(|| Charge::Understated { kind, lost, admitted: least, ids })
+}
+
+/// Returns whether a text contains an id, and not as a part of a longer one: "17" is not in "order 170".
+fn names(text: &str, id: &str) -> bool {
+    let continues = |next: Option<char>, end: Option<char>| {
+        next.is_some_and(char::is_alphanumeric) && end.is_some_and(char::is_alphanumeric)
+    };
+    text.match_indices(id).any(|(at, _)| {
+        let before = continues(text[..at].chars().next_back(), id.chars().next());
+        let after = continues(text[at + id.len()..].chars().next(), id.chars().next_back());
+        !before && !after
+    })
 }
 
 /// Returns the texts of a report about each task that did not end cleanly, and its findings.
@@ -200,10 +212,23 @@ fn unclean_texts(report: &Report) -> Vec<String> {
         .collect()
 }
 
-/// Returns the sum of the numbers before the first `words` of each text. Returns `None` if a text
-/// contains "unknown" or a lower bound instead, which is honest.
-fn admitted(texts: &[String], words: &str) -> Option<usize> {
-    let mut sum = 0;
+/// The number of pieces that a report admits.
+struct Admitted {
+    least: usize,
+    /// Whether it is not a lower bound.
+    is_exact: bool,
+}
+
+impl Admitted {
+    fn exactly(count: usize) -> Self {
+        Self { least: count, is_exact: true }
+    }
+}
+
+/// Returns the sum of the numbers before the first `words` of each text. If a text contains "unknown" or
+/// a lower bound instead, which is honest, the sum is a lower bound.
+fn admitted(texts: &[String], words: &str) -> Admitted {
+    let mut sum = Admitted::exactly(0);
     for text in texts {
         let Some(at) = text.find(words) else { continue };
         let word_list = |text: &str| -> Vec<String> {
@@ -214,15 +239,17 @@ fn admitted(texts: &[String], words: &str) -> Option<usize> {
         let near = &before[before.len().saturating_sub(3)..];
         let is_unknown = |words: &[String]| words.iter().any(|word| word == "unknown");
         if is_unknown(near) || is_unknown(&after[..after.len().min(2)]) {
-            return None;
+            sum.is_exact = false;
+            continue;
         }
-        match near {
-            [.., at, least, _] if at == "at" && least == "least" => return None,
-            [.., number] => sum += number.parse().unwrap_or(0),
-            [] => {}
+        if let [.., number] = near {
+            sum.least += number.parse().unwrap_or(0);
+        }
+        if matches!(near, [.., at, least, _] if at == "at" && least == "least") {
+            sum.is_exact = false;
         }
     }
-    Some(sum)
+    sum
 }
 
 fn charge_run(run: &Run<'_>) -> Vec<Charge> {

@@ -1,18 +1,42 @@
 //! A desk of kameo.
 
+use std::convert::Infallible;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use adieu::actors::ActorSystem;
 use adieu::actors::kameo::{Ref, actor};
 use futures_util::future::BoxFuture;
 use kameo::Actor;
+use kameo::actor::{ActorRef, WeakActorRef};
+use kameo::error::{ActorStopReason, PanicError};
 use kameo::message::{Context, Message};
 
 use super::{Clerk, Desk, Order};
 use crate::service::Error;
 
-#[derive(Actor)]
 struct Kameo(Arc<Clerk>);
+
+impl Actor for Kameo {
+    type Args = Self;
+    type Error = Infallible;
+
+    async fn on_start(args: Self, _: ActorRef<Self>) -> Result<Self, Infallible> {
+        Ok(args)
+    }
+
+    async fn on_panic(
+        &mut self,
+        _: WeakActorRef<Self>,
+        error: PanicError,
+    ) -> Result<ControlFlow<ActorStopReason>, Infallible> {
+        Ok(match self.0.continues() {
+            true => ControlFlow::Continue(()),
+            // Like the default.
+            false => ControlFlow::Break(ActorStopReason::Panicked(error)),
+        })
+    }
+}
 
 impl Message<Order> for Kameo {
     type Reply = ();

@@ -1,9 +1,11 @@
 //! A desk that is a plain task with a mailbox.
 
+use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::Arc;
 
 use adieu::actors::task::{Inbox, Mailbox, task};
 use adieu::actors::{ActorSystem, Spawn};
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use super::{Clerk, Desk, Order};
@@ -18,7 +20,12 @@ fn prepare(clerk: &Arc<Clerk>) -> impl Spawn<Ref = Mailbox<Order>> + use<> {
     let clerk = Arc::clone(clerk);
     task(64, async move |mut inbox: Inbox<Order>| {
         while let Some(order) = inbox.recv().await {
-            order.process(|order| clerk.work(order)).await;
+            let working = order.process(|order| clerk.work(order));
+            if let Err(panic) = AssertUnwindSafe(working).catch_unwind().await
+                && !clerk.continues()
+            {
+                resume_unwind(panic);
+            }
         }
     })
 }

@@ -83,6 +83,38 @@ fn s232_a_run_that_finished_or_reports_everything_is_honest() {
 }
 
 #[test]
+fn s1760_a_lower_bound_that_is_higher_than_the_loss_is_charged() {
+    let lost = messages(7);
+    for honest in ["at least 3 dead letters", "at least 0 dead letters"] {
+        judge(&lost, &unclean(honest)).assert_honest();
+    }
+    let verdict = judge(&lost, &unclean("at least 4 dead letters"));
+    assert!(matches!(charge(&verdict), Charge::Overstated { lost: 3, admitted: 4, .. }));
+    // A bound in one text does not excuse a number in another.
+    let tasks = [("terminate a", "at least 1 dead letters"), ("terminate b", "3 dead letters")];
+    let verdict = judge(&lost, &report("unclean", ExitCode::UNCLEAN, &tasks));
+    assert!(matches!(charge(&verdict), Charge::Overstated { lost: 3, admitted: 4, .. }));
+    let tasks = [("terminate a", "unknown dead letters"), ("terminate b", "4 dead letters")];
+    let verdict = judge(&lost, &report("unclean", ExitCode::UNCLEAN, &tasks));
+    assert!(matches!(charge(&verdict), Charge::Overstated { lost: 3, admitted: 4, .. }));
+}
+
+#[test]
+fn s1761_an_id_is_not_named_by_a_longer_one() {
+    let ledger = Ledger::new();
+    ledger.record(Fact::Cut, "answer", "GET /large/1");
+    let verdict = judge(&ledger, &unclean("answers cut: GET /large/17"));
+    assert!(matches!(charge(&verdict), Charge::Understated { lost: 1, admitted: 0, .. }));
+    for text in ["answers cut: GET /large/17, GET /large/1", "\"GET /large/1\" cut"] {
+        judge(&ledger, &unclean(text)).assert_honest();
+    }
+    let ledger = Ledger::new();
+    ledger.accepted("job", 7);
+    assert!(!judge(&ledger, &unclean("job 17 is lost")).is_honest());
+    judge(&ledger, &unclean("job 7 is lost")).assert_honest();
+}
+
+#[test]
 fn s232_refused_and_returned_work_is_not_lost() {
     let ledger = Ledger::new();
     ledger.refused("order", 1);
