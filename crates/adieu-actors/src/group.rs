@@ -198,7 +198,7 @@ mod tests {
         let added = std::thread::scope(|scope| {
             let watching = scope.spawn(|| {
                 for (number, shutdown) in (1..).zip(&shutdowns) {
-                    let group = shutdown.extension::<Group>();
+                    let group = adieu_core::adapter::extension::<Group>(shutdown);
                     turn.store(number, Ordering::Release);
                     while shutdown.tasks().is_empty() {
                         std::hint::spin_loop();
