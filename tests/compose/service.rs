@@ -54,7 +54,7 @@ struct Counter {
 /// Runs the service of a plan until it is stopped.
 #[must_use]
 pub fn main(plan: &Plan, folder: &Path) -> ExitCode {
-    subscriber::install(plan.subscriber);
+    subscriber::install(plan);
     Runner::new()
         .worker_threads(plan.workers)
         .run(async |shutdown: Shutdown| body(&shutdown, plan, folder).await)

@@ -6,12 +6,14 @@ use std::time::Duration;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata};
 
-use crate::plan::Subscriber;
+use crate::plan::{Plan, Subscriber};
 
 /// A subscriber, and what it does when it gets an event or a call about a span.
 struct Hostile {
     on_event: fn(),
     on_span: fn(),
+    /// Whether it fails when a span is opened, too, and not only when the span is entered.
+    fails_at_new_span: bool,
 }
 
 /// From now on the subscriber fails. A log that fails during start-up would be noticed by a person.
@@ -30,8 +32,8 @@ pub(super) fn misbehave() {
     IS_STARTED.store(true, Ordering::Relaxed);
 }
 
-pub(super) fn install(which: Subscriber) {
-    let (on_event, on_span): (fn(), fn()) = match which {
+pub(super) fn install(plan: &Plan) {
+    let (on_event, on_span): (fn(), fn()) = match plan.subscriber {
         Subscriber::Standard => return,
         Subscriber::Panics => (panics, nothing),
         Subscriber::Blocks => (blocks, nothing),
@@ -39,7 +41,9 @@ pub(super) fn install(which: Subscriber) {
         Subscriber::BlocksInSpans => (nothing, blocks_for_a_while),
         Subscriber::BlocksEverywhere => (blocks, blocks),
     };
-    let installed = tracing::subscriber::set_global_default(Hostile { on_event, on_span });
+    let fails_at_new_span = plan.seed.is_multiple_of(2);
+    let hostile = Hostile { on_event, on_span, fails_at_new_span };
+    let installed = tracing::subscriber::set_global_default(hostile);
     installed.expect("there is no other");
 }
 
@@ -84,7 +88,10 @@ impl tracing::Subscriber for Hostile {
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {
-        self.span();
+        // A span that could not be opened is never entered.
+        if self.fails_at_new_span {
+            self.span();
+        }
         Id::from_u64(1)
     }
 

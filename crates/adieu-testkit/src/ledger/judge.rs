@@ -240,6 +240,7 @@ fn admitted(texts: &[String], words: &str) -> Admitted {
         let is_unknown = |words: &[String]| words.iter().any(|word| word == "unknown");
         if is_unknown(near) || is_unknown(&after[..after.len().min(2)]) {
             sum.is_exact = false;
+            sum.least += bound_of(&after);
             continue;
         }
         if let [.., number] = near {
@@ -250,6 +251,18 @@ fn admitted(texts: &[String], words: &str) -> Admitted {
         }
     }
     sum
+}
+
+/// Returns the lower bound after an unknown number, as in "unknown (at least 3)".
+fn bound_of(after: &[String]) -> usize {
+    match after {
+        [unknown, at, least, number, ..]
+            if unknown == "unknown" && at == "at" && least == "least" =>
+        {
+            number.parse().unwrap_or(0)
+        }
+        _ => 0,
+    }
 }
 
 fn charge_run(run: &Run<'_>) -> Vec<Charge> {

@@ -85,11 +85,13 @@ fn s232_a_run_that_finished_or_reports_everything_is_honest() {
 #[test]
 fn s1760_a_lower_bound_that_is_higher_than_the_loss_is_charged() {
     let lost = messages(7);
-    for honest in ["at least 3 dead letters", "at least 0 dead letters"] {
+    for honest in ["at least 3 dead letters", "dead letters unknown (at least 3)"] {
         judge(&lost, &unclean(honest)).assert_honest();
     }
-    let verdict = judge(&lost, &unclean("at least 4 dead letters"));
-    assert!(matches!(charge(&verdict), Charge::Overstated { lost: 3, admitted: 4, .. }));
+    for too_high in ["at least 4 dead letters", "dead letters unknown (at least 4)"] {
+        let verdict = judge(&lost, &unclean(too_high));
+        assert!(matches!(charge(&verdict), Charge::Overstated { lost: 3, admitted: 4, .. }));
+    }
     // A bound in one text does not excuse a number in another.
     let tasks = [("terminate a", "at least 1 dead letters"), ("terminate b", "3 dead letters")];
     let verdict = judge(&lost, &report("unclean", ExitCode::UNCLEAN, &tasks));
