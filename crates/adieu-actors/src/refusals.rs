@@ -8,15 +8,13 @@ pub(crate) const REFUSED_BY_TASK: &str = "the task has stopped, or is about to s
 ///
 /// A program may use actors of several frameworks, and none of these texts depends on the message.
 pub(crate) fn refusals() -> Vec<String> {
-    #[allow(unused_mut, reason = "changed only with a framework")]
-    let mut texts = vec![REFUSED_BY_TASK.to_owned()];
-    #[cfg(feature = "kameo")]
-    {
-        use ::kameo::error::SendError;
-        texts.push(SendError::<()>::ActorNotRunning(()).to_string());
-        texts.push(SendError::<()>::ActorStopped.to_string());
-    }
-    #[cfg(feature = "ractor")]
-    texts.push(::ractor::MessagingErr::SendErr(()).to_string());
-    texts
+    vec![
+        REFUSED_BY_TASK.to_owned(),
+        #[cfg(feature = "kameo")]
+        ::kameo::error::SendError::<()>::ActorNotRunning(()).to_string(),
+        #[cfg(feature = "kameo")]
+        ::kameo::error::SendError::<()>::ActorStopped.to_string(),
+        #[cfg(feature = "ractor")]
+        ::ractor::MessagingErr::SendErr(()).to_string(),
+    ]
 }

@@ -18,6 +18,7 @@ use crate::group::{Group, Member, Unfinished};
 use crate::node::Node;
 use crate::path::NodePath;
 use crate::quiet::Activity;
+use crate::refusals::refusals;
 use crate::report::DrainReport;
 use crate::spawn_error::SpawnError;
 use crate::timeouts::Timeouts;
@@ -270,6 +271,10 @@ impl Member for SystemState {
     }
 
     fn announce_drain(&self) {
+        // From here on a send may fail only because the shutdown drains the actors.
+        for refusal in refusals() {
+            self.note_refusal(&refusal);
+        }
         self.is_announced.store(true, Ordering::SeqCst);
     }
 

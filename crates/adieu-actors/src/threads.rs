@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use adieu_core::adapter::{self, WorkSource, account_for, warn_of_undrained_actors};
+use adieu_core::adapter::{WorkSource, account_for, warn_of_undrained_actors};
 use adieu_core::{AddTaskError, Deadline, Phase, Shutdown, TaskSpec};
 pub use builder::{StartError, WorkerThreadsBuilder};
 pub use inbox::SendError;
@@ -72,14 +72,7 @@ impl<M: Send + 'static> WorkerThreads<M> {
         let (pool, described) = (Arc::clone(&self.pool), Arc::clone(&self.pool));
         let task = TaskSpec::new(format!("stop worker threads {}", self.name()))
             .describe(move || described.inboxes.pending_workers());
-        let noting = shutdown.downgrade();
         let added = shutdown.add_task(Phase::ACTOR_SYSTEM_TERMINATE, task, async move |cx| {
-            // From here on a send may fail only because the shutdown drains the workers.
-            if let Some(shutdown) = noting.upgrade() {
-                pool.inboxes
-                    .refusals()
-                    .for_each(|refusal| adapter::note_refusal(&shutdown, &refusal));
-            }
             let left = cx.remaining();
             let (timeout, end) = Timeouts::within(left, Timeouts::GRACE * 2);
             pool.countdown.shorten_grace(Deadline::after(end));

@@ -26,6 +26,9 @@ impl Timeouts {
     /// The time that the phase `actor-system-terminate` keeps for reporting.
     pub(crate) const SPARE: Duration = Duration::from_millis(250);
 
+    /// How long the stop hooks of killed actors may run at least, if the phase is long enough.
+    const MIN_HOOKS: Duration = Duration::from_millis(125);
+
     /// How long killed actors may take to end after their phase was cut. The task of the phase is
     /// aborted a grace (at most 200 ms) after the cut, and must have reported by then.
     pub(crate) const GRACE_AFTER_CUT: Duration = Duration::from_millis(50);
@@ -33,11 +36,15 @@ impl Timeouts {
     /// Divides the time that is left of a phase. Returns how long actors drain until they are killed, and
     /// how long it takes until killed actors must have ended.
     ///
-    /// The stop hooks of killed actors get the grace, and the report gets [`SPARE`](Self::SPARE), but
-    /// each an eighth of the time at most: after a hard stop there are seconds for accepted messages.
+    /// The stop hooks of killed actors get the grace, but an eighth of the time at most, because after a
+    /// hard stop there are seconds for accepted messages. On a busy machine, less than
+    /// [`MIN_HOOKS`](Self::MIN_HOOKS) is too short for killed actors to count their messages. A phase that
+    /// is shorter than a second keeps half of its time.
     pub(crate) fn within(left: Duration, grace: Duration) -> (Duration, Duration) {
-        let end = left - Self::SPARE.min(left / 8);
-        (end - grace.min(left / 8), end)
+        let spare = Self::SPARE.min(left / 5);
+        let hooks = grace.min(left / 8).max(Self::MIN_HOOKS.min(grace)).min(left * 3 / 10);
+        let end = left - spare;
+        (end - hooks, end)
     }
 }
 
@@ -46,11 +53,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn s1803_a_drain_has_at_least_three_quarters_of_its_phase() {
-        for millis in [0, 1, 40, 1_100, 2_600, 5_000, 30_000] {
+    fn s1803_a_drain_has_two_thirds_of_its_phase_or_half_of_a_short_one() {
+        for millis in [0, 1, 40, 400, 1_000, 1_100, 1_250, 2_600, 5_000, 30_000] {
             let left = Duration::from_millis(millis);
             let (timeout, end) = Timeouts::within(left, Timeouts::GRACE);
-            assert!(timeout >= left / 4 * 3, "{left:?}: {timeout:?}");
+            let least = if millis < 1_000 { left / 2 } else { left * 2 / 3 };
+            assert!(timeout >= least, "{left:?}: {timeout:?}");
             assert!(timeout <= end && end <= left, "{left:?}: {timeout:?}, {end:?}");
         }
         let (timeout, end) = Timeouts::within(Duration::from_secs(30), Timeouts::GRACE);

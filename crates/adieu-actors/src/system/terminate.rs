@@ -18,7 +18,6 @@ use crate::panics::caught;
 use crate::path::NodePath;
 use crate::quiet::{Activity, Found, until_quiet, until_sent};
 use crate::record::Record;
-use crate::refusals::refusals;
 use crate::report::DrainReport;
 use crate::state::{SystemStage, SystemState};
 use crate::timeouts::Timeouts;
@@ -174,10 +173,6 @@ impl SystemState {
             return Ok(());
         }
         group.begin_drain(cx.reason());
-        // From here on a send may fail only because the shutdown drains the actors.
-        for refusal in refusals() {
-            self.note_refusal(&refusal);
-        }
         // The grace of killed actors, and the time to report, are part of the time of this phase.
         let left = cx.remaining();
         let (timeout, end) = Timeouts::within(left, self.grace);

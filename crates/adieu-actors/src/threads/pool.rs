@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use adieu_core::adapter::lock;
-use adieu_core::{Deadline, Reason, Shutdown, adapter};
+use adieu_core::{Deadline, Reason, Shutdown, WeakShutdown, adapter};
 use futures_util::future::{BoxFuture, FutureExt, Shared, join_all};
 use tokio::sync::oneshot;
 
@@ -34,6 +34,7 @@ pub(super) struct Pool<M> {
 
 /// How the workers belong to the group of their shutdown.
 struct Membership {
+    shutdown: WeakShutdown,
     group: Arc<Group>,
     /// Dropped when all workers have ended.
     unfinished: Mutex<Option<Unfinished>>,
@@ -103,12 +104,13 @@ impl<M: Send + 'static> Pool<M> {
         let group = adapter::extension::<Group>(shutdown);
         let member: Weak<Self> = Arc::downgrade(self);
         let unfinished = Mutex::new(Some(group.join(member)));
-        let _ = self.membership.set(Membership { group, unfinished });
+        let shutdown = shutdown.downgrade();
+        let _ = self.membership.set(Membership { shutdown, group, unfinished });
     }
 
     /// Takes the workers out of the group, because their shutdown does not drain them.
     pub(super) fn leave_group(self: &Arc<Self>) {
-        if let Some(Membership { group, unfinished }) = self.membership.get() {
+        if let Some(Membership { group, unfinished, .. }) = self.membership.get() {
             let member: Weak<Self> = Arc::downgrade(self);
             group.remove(&(member as _));
             drop(lock(unfinished).take());
@@ -190,6 +192,11 @@ impl<M: Send> Member for Pool<M> {
     }
 
     fn announce_drain(&self) {
+        // From here on a send may fail only because the shutdown drains the workers.
+        let membership = self.membership.get();
+        if let Some(shutdown) = membership.and_then(|of| of.shutdown.upgrade()) {
+            self.inboxes.refusals().for_each(|refusal| adapter::note_refusal(&shutdown, &refusal));
+        }
         self.inboxes.announce_drain();
     }
 
@@ -252,7 +259,7 @@ async fn join<M: Send + 'static>(
         }
     });
     let mut workers = join_all(joined).await;
-    if let Some(Membership { group, unfinished }) = membership.get() {
+    if let Some(Membership { group, unfinished, .. }) = membership.get() {
         drop(lock(unfinished).take());
         // Actors of other members may still send messages, which the workers refuse.
         tokio::select! {

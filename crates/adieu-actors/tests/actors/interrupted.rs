@@ -47,7 +47,7 @@ fn s1801_a_refused_message_of_a_task_that_the_body_has_spawned_makes_the_outcome
     }
 }
 
-/// Sends until a message is refused. Returns the error and the number of accepted messages.
+/// Sends messages until one is refused. Returns the error and the number of accepted messages.
 async fn until_refused<Refusal: std::fmt::Display>(
     mut send: impl FnMut() -> BoxFuture<'static, Result<(), Refusal>>,
 ) -> (String, usize) {
@@ -63,11 +63,13 @@ async fn until_refused<Refusal: std::fmt::Display>(
 
 async fn send_late(
     refuses: String,
+    shutdown: Shutdown,
     system: ActorSystem,
     threads: WorkerThreads<()>,
     handled: Arc<AtomicUsize>,
 ) -> Result<(String, usize), Error> {
     let script = || Script::new(&Log::default());
+    let begin = || drop(shutdown.run(Reason::Unknown));
     let job = || {
         let handled = Arc::clone(&handled);
         Job::new(move || async move {
@@ -77,6 +79,7 @@ async fn send_late(
     Ok(match refuses.as_str() {
         "kameo" => {
             let to = Kameo::spawn(&system, None, "late", script()).await?;
+            begin();
             let send = || {
                 let (to, job) = (to.clone(), job());
                 async move { to.tell(job).await }.boxed()
@@ -85,6 +88,7 @@ async fn send_late(
         }
         "ractor" => {
             let to = Ractor::spawn(&system, None, "late", script()).await?;
+            begin();
             let send = || {
                 let (to, job) = (to.clone(), job());
                 async move { to.post(job) }.boxed()
@@ -93,6 +97,7 @@ async fn send_late(
         }
         "task" => {
             let to = Tasks::spawn(&system, None, "late", script()).await?;
+            begin();
             let send = || {
                 let (to, job) = (to.clone(), job());
                 async move { to.send(job).await }.boxed()
@@ -100,6 +105,7 @@ async fn send_late(
             until_refused(send).await
         }
         _ => {
+            begin();
             let send = || {
                 let threads = threads.clone();
                 async move { threads.send(0, ()).await }.boxed()
@@ -139,10 +145,8 @@ fn starting() {
         busy.send(Job::new(move || async move { waits.notified().await }))
             .await
             .map_err(|error| error.to_string())?;
-        let begins = shutdown.clone();
         shutdown.add_task(Phase::CLOSE_RESOURCES, "pool", async |_| ())?;
-        drop(begins.run(Reason::Unknown));
-        let sending = send_late(refuses, system, threads, count);
+        let sending = send_late(refuses, shutdown.clone(), system, threads, count);
         let (refusal, sent) =
             if is_in_task { tokio::spawn(sending).await?? } else { sending.await? };
         total.store(sent, Ordering::SeqCst);
