@@ -54,6 +54,8 @@ pub(crate) struct Machine {
     fleet_learnt: Option<Instant>,
     /// Whether a probe of this process has closed the breaker, although the fleet may have it open.
     is_closed_alone: bool,
+    /// Whether it is not closed because of what this process has seen itself.
+    is_open_by_itself: bool,
 }
 
 /// The party that may let a call through as a probe.
@@ -136,11 +138,21 @@ impl Machine {
             fleet_generation: 0,
             fleet_learnt: None,
             is_closed_alone: false,
+            is_open_by_itself: false,
         }
     }
 
     pub(crate) fn is_closed(&self) -> bool {
         matches!(self.phase, Phase::Closed)
+    }
+
+    /// Returns whether this process has opened the breaker by its own calls, and the fleet has not.
+    pub(crate) fn is_open_by_itself(&self) -> bool {
+        self.is_open_by_itself
+    }
+
+    pub(crate) fn is_open_in_fleet(&self) -> bool {
+        matches!(self.phase, Phase::FleetOpen { .. })
     }
 
     /// Returns the remaining time of the break; `None` if it is half-open.
@@ -287,6 +299,7 @@ impl Machine {
                     // Closed | Open | HalfOpen | FleetOpen => FleetOpen
                     self.fleet_generation = generation;
                     self.reopenings = reopenings;
+                    self.is_open_by_itself = false;
                     self.enter(Phase::FleetOpen { until, ask_after: until });
                     return Some(Change::FleetOpened { for_: left, reopenings });
                 }
@@ -378,6 +391,7 @@ impl Machine {
 
     fn close(&mut self) -> Change {
         self.is_closed_alone = false;
+        self.is_open_by_itself = false;
         self.reopenings = 0;
         self.enter(Phase::Closed);
         Change::Closed
@@ -389,6 +403,7 @@ impl Machine {
         // Replicas that have opened at the same time do not probe at the same time.
         let for_ = doubled.mul_f64(0.9 + 0.2 * spread);
         self.enter(Phase::Open { until: now + for_ });
+        self.is_open_by_itself = true;
         Change::Opened { for_, reopenings: self.reopenings }
     }
 

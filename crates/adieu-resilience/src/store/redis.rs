@@ -12,7 +12,7 @@ use redis::{
 };
 
 use super::{
-    FleetState, Force, Forced, Probe, Probed, Reply, Report, Settled, SharedStore, Snapshot, Store,
+    Force, Forced, News, Probe, Probed, Reply, Report, Settled, SharedStore, Snapshot, Store,
     StoreError, Synced, micros,
 };
 use crate::breaker::{Ended, Standing};
@@ -24,14 +24,26 @@ const NAME: &str = "redis";
 const CONNECT_WITHIN: Duration = Duration::from_secs(2);
 
 pub(super) const TAKE: &str = include_str!("redis/take.lua");
-pub(super) const SYNC: &str =
-    concat!(include_str!("redis/common.lua"), include_str!("redis/sync.lua"));
-pub(super) const PROBE: &str =
-    concat!(include_str!("redis/common.lua"), include_str!("redis/probe.lua"));
-pub(super) const SETTLE: &str =
-    concat!(include_str!("redis/common.lua"), include_str!("redis/settle.lua"));
-pub(super) const FORCE: &str =
-    concat!(include_str!("redis/common.lua"), include_str!("redis/force.lua"));
+pub(super) const SYNC: &str = concat!(
+    include_str!("redis/common.lua"),
+    include_str!("redis/sync.lua"),
+    include_str!("redis/finish.lua")
+);
+pub(super) const PROBE: &str = concat!(
+    include_str!("redis/common.lua"),
+    include_str!("redis/probe.lua"),
+    include_str!("redis/finish.lua")
+);
+pub(super) const SETTLE: &str = concat!(
+    include_str!("redis/common.lua"),
+    include_str!("redis/settle.lua"),
+    include_str!("redis/finish.lua")
+);
+pub(super) const FORCE: &str = concat!(
+    include_str!("redis/common.lua"),
+    include_str!("redis/force.lua"),
+    include_str!("redis/finish.lua")
+);
 
 /// Shares policies through a Redis server.
 ///
@@ -78,8 +90,9 @@ struct Connection {
 
 /// Granted, then as text: the wait, how far the state is ahead, and its tolerance, in nanoseconds.
 pub(super) type Answer = (u32, String, String, String);
-/// The epoch, the number of replicas, whether there is news, and the news.
-pub(super) type SyncAnswer = (String, u32, u32, Vec<Vec<String>>);
+/// The epoch, the number of replicas, whether there is news, whether it is from the start, whether more
+/// follows, and the news.
+pub(super) type SyncAnswer = (String, u32, u32, u32, u32, Vec<Vec<String>>);
 
 /// The answer of a script was not written by adieu, or by another version of it.
 #[derive(Debug, thiserror::Error)]
@@ -279,28 +292,33 @@ async fn connect(client: &Client) -> RedisResult<MultiplexedConnection> {
 }
 
 fn key_of(service: &str, what: &str) -> String {
-    format!("adieu:{{{service}}}:r1:{what}")
+    format!("adieu:{{{service}}}:r2:{what}")
 }
 
 /// Returns the keys that every script of breakers has.
 pub(super) fn state_keys(service: &str) -> Vec<String> {
-    vec![key_of(service, "epoch"), key_of(service, "state")]
+    ["epoch", "state", "changes", "forgotten"].map(|what| key_of(service, what)).into()
 }
 
 pub(super) fn sync_request(service: &str, report: &Report) -> (Vec<String>, Vec<String>) {
-    let Report { replica, is_leaving, epoch, snapshots } = report;
+    let Report { replica, is_leaving, epoch, forces, snapshots } = report;
     let mut keys = state_keys(service);
     keys.push(key_of(service, "who"));
     let is_leaving = u8::from(*is_leaving);
     let mut args = vec![replica.to_string(), is_leaving.to_string(), epoch.to_string()];
+    args.push(forces.len().to_string());
+    for (policy, Forced { left, by }) in forces {
+        args.extend([policy.to_string(), micros(*left).to_string(), by.clone()]);
+    }
     for snapshot in snapshots {
-        let Snapshot { breaker, generation, calls, failures, terms, spread } = snapshot;
+        let Snapshot { breaker, generation, calls, failures, is_open, terms, spread } = snapshot;
         keys.push(key_of(service, &format!("b:{breaker}")));
         args.extend([
             breaker.to_string(),
             generation.to_string(),
             calls.to_string(),
             failures.to_string(),
+            u8::from(*is_open).to_string(),
             terms.calls.to_string(),
             terms.ratio.to_string(),
             terms.witnesses.to_string(),
@@ -351,8 +369,9 @@ pub(super) fn read(answer: Answer, now: u64) -> Result<Taken, std::num::ParseInt
 }
 
 pub(super) fn read_synced(answer: SyncAnswer) -> Result<Synced, Unreadable> {
-    let (epoch, replicas, has_news, lines) = answer;
-    let mut news = FleetState::default();
+    let (epoch, replicas, has_news, is_from_start, has_more, lines) = answer;
+    let (is_from_start, has_more) = (is_from_start == 1, has_more == 1);
+    let mut news = News { is_from_start, has_more, ..News::default() };
     for line in &lines {
         let unreadable = || Unreadable(line.clone());
         let (field, said) = line.split_first().ok_or_else(unreadable)?;

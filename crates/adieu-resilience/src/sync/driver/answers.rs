@@ -1,5 +1,6 @@
 //! Applies the answers of the store, and notes whether it answers.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use adieu_core::{Short, adapter};
@@ -10,7 +11,7 @@ use crate::breaker::{Circuit, Ended, Standing, Ticket};
 use crate::link::{ASK_WITHIN, ForceFailure, Grant, Probing};
 use crate::rate::{Question, Share, Taken};
 use crate::state::{ForceChange, State};
-use crate::store::{FleetState, Force, Forced, Probe, Probed, StoreError, Synced};
+use crate::store::{Force, Forced, Probe, Probed, StoreError, Synced};
 use crate::time::{Instant, now};
 
 /// The answer to a question, or that there was none.
@@ -46,6 +47,8 @@ pub(super) enum Answered {
     },
     Forced {
         sent: Instant,
+        /// The epoch that was known then.
+        epoch: u64,
         force: Force,
         answer: oneshot::Sender<Result<(), ForceFailure>>,
         result: Result<(), NoAnswer>,
@@ -105,10 +108,10 @@ impl Run {
                     }
                 }
             }
-            Answered::Forced { sent, force, answer, result } => {
+            Answered::Forced { sent, epoch, force, answer, result } => {
                 let result = match result {
                     Ok(()) => {
-                        self.on_forced(sent, &force);
+                        self.on_forced(sent, epoch, &force);
                         Ok(())
                     }
                     Err(NoAnswer::InTime) => Err(ForceFailure::NoAnswer),
@@ -122,11 +125,11 @@ impl Run {
 
     /// Records that the store has forced open or released a policy for a caller of this process.
     /// The caller sees that at once, the other replicas with their next reports.
-    fn on_forced(&mut self, sent: Instant, force: &Force) {
+    fn on_forced(&mut self, sent: Instant, epoch: u64, force: &Force) {
         self.last_forced = Some(now());
         // Answers may arrive in another order than the store gave them. The next report requests
-        // everything that the store knows, which then holds.
-        self.epoch = 0;
+        // everything that has changed since this request was sent, which then holds.
+        self.epoch = self.epoch.min(epoch);
         self.cadence.hurry();
         let Force { policy: name, time, by } = force;
         let forced = Forced { left: *time, by: by.clone() };
@@ -212,6 +215,8 @@ impl Run {
                     self.cadence.on_failure(now);
                 }
                 self.away_since.get_or_insert(now);
+                // A store that was restarted may be back with an older state.
+                self.epoch = 0;
                 self.driver.link.report_to_checks(false);
                 self.driver.link.set_away(true);
                 if !std::mem::replace(&mut self.is_away_logged, true) {
@@ -244,16 +249,20 @@ impl Run {
         if !is_before_force {
             self.epoch = epoch;
         }
-        let Some(FleetState { breakers, forces }) = news else { return };
-        self.driver.link.set_standings(sent, breakers);
+        let Some(news) = news else { return };
+        if news.has_more {
+            self.cadence.hurry();
+        }
+        let is_complete = self.driver.link.set_standings(sent, &news);
+        let changed: HashSet<&str> = news.breakers.iter().map(|(name, _)| &**name).collect();
         for policy in self.policies() {
-            policy
-                .circuits()
-                .into_iter()
-                .for_each(|(breaker, circuit)| self.driver.link.teach(&breaker, &circuit));
-            let forced = forces.iter().find(|(name, _)| **name == *policy.name);
-            // The store does not know this policy. A policy that was forced open stays so until its time
-            // has elapsed.
+            for (breaker, circuit) in policy.circuits() {
+                if is_complete || changed.contains(&*breaker) {
+                    self.driver.link.teach(&breaker, &circuit);
+                }
+            }
+            let forced = news.forces.iter().find(|(name, _)| **name == *policy.name);
+            // A policy of which the store says nothing stays forced open until its time has elapsed.
             if let Some((_, forced)) = forced.filter(|_| !is_before_force) {
                 self.adopt_force(sent, &policy, forced);
             }

@@ -41,6 +41,69 @@ async fn s911_two_witnesses_open_the_breaker_of_all_if_together_enough_has_faile
     until_all(&replicas, Replica::is_open).await;
 }
 
+// A replica that has opened its breaker makes no more calls: its window stays near the ratio, and is
+// empty after ten seconds.
+#[tokio::test(start_paused = true)]
+async fn s1781_witnesses_that_have_opened_their_breakers_open_the_fleet_whatever_the_others_see() {
+    let build = |policy: PolicyBuilder| {
+        let breaker = Breaker::at(0.5).of(20).opens_for(secs(60));
+        policy.breaker(breaker).timeout(secs(1))
+    };
+    for pause in [secs(0), secs(15)] {
+        let (replicas, _) = fleet(5, build);
+        sleep(ms(300)).await;
+        let healthy = async || {
+            for replica in &replicas[2..] {
+                replica.calls(100, true).await;
+            }
+        };
+        healthy().await;
+        sleep(ms(300)).await;
+        replicas[0].calls(40, false).await;
+        for _ in 0..=pause.as_secs() {
+            sleep(secs(1)).await;
+            healthy().await;
+            assert!(replicas[1..].iter().all(Replica::is_closed), "one is not enough");
+        }
+        replicas[1].calls(40, false).await;
+        assert!(until_all(&replicas, Replica::is_open).await <= ms(250));
+    }
+}
+
+// Thousands of breakers are open. A replica that starts learns all of them, and a trip reaches all
+// replicas as soon as if no other breaker was open.
+#[tokio::test(start_paused = true)]
+async fn s1780_many_open_breakers_delay_no_trip() {
+    const KEYS: usize = 1_000;
+    let (mut replicas, memory) = fleet(3, with_breaker);
+    sleep(ms(300)).await;
+    let fail = async |replica: &Replica, key: String| {
+        let call = replica.policy.caller().key(&key);
+        let _ = call.call(async |_: Attempt| Err::<(), _>("sick")).await;
+    };
+    for key in 0..KEYS {
+        for _ in 0..20 {
+            fail(&replicas[0], key.to_string()).await;
+        }
+    }
+    sleep(secs(2)).await;
+    replicas.push(Replica::start(&memory, with_breaker));
+    sleep(secs(1)).await;
+    let opened = |replica: &Replica| replica.policy.status().open_keys;
+    for replica in &replicas[1..] {
+        for key in 0..KEYS {
+            fail(replica, key.to_string()).await;
+        }
+        assert_eq!(opened(replica), KEYS);
+    }
+    replicas[1].calls(20, false).await;
+    assert!(until_all(&replicas, Replica::is_open).await <= ms(250));
+    // A store that has lost its data closes none of them, and is told of all.
+    memory.flush();
+    sleep(secs(1)).await;
+    assert!(replicas.iter().all(|replica| opened(replica) == KEYS));
+}
+
 // Answers take up to 25 ms, and replicas do not tick at the same time.
 #[tokio::test(start_paused = true)]
 async fn s913_a_trip_reaches_every_replica_within_two_ticks_and_two_answers() {
