@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use adieu_core::CheckHandle;
@@ -61,6 +61,8 @@ struct Standings {
     /// When the request was sent after whose answer everything was known, for breakers that the store
     /// does not know.
     complete: Option<Instant>,
+    /// The breakers of this process by their names, so that a change costs the same with many keys.
+    circuits: HashMap<Arc<str>, Weak<Circuit>>,
     /// When those that mean nothing any longer were last removed.
     pruned: Option<Instant>,
 }
@@ -203,7 +205,7 @@ impl Link {
     /// breakers.
     pub(crate) fn set_standings(&self, sent: Instant, news: &News) -> bool {
         let mut standings = lock(&self.standings);
-        let Standings { by_breaker, reading, complete, pruned } = &mut *standings;
+        let Standings { by_breaker, reading, complete, circuits, pruned } = &mut *standings;
         if news.is_from_start {
             *reading = Some(HashSet::new());
         }
@@ -215,6 +217,7 @@ impl Link {
         }
         if pruned.is_none_or(|pruned| sent.saturating_duration_since(pruned) >= PRUNED_EVERY) {
             *pruned = Some(sent);
+            circuits.retain(|_, circuit| circuit.strong_count() > 0);
             by_breaker.retain(|_, (standing, learnt)| {
                 let age = sent.saturating_duration_since(*learnt);
                 age < match standing {
@@ -229,6 +232,17 @@ impl Link {
             *complete = Some(sent);
         }
         read.is_some()
+    }
+
+    /// Applies the fleet's last known state to a new breaker of this process, and each later one.
+    pub(crate) fn register(&self, breaker: &Arc<str>, circuit: &Arc<Circuit>) {
+        lock(&self.standings).circuits.insert(Arc::clone(breaker), Arc::downgrade(circuit));
+        self.teach(breaker, circuit);
+    }
+
+    /// Returns the breaker with this name, if the process has it.
+    pub(crate) fn circuit(&self, breaker: &str) -> Option<Arc<Circuit>> {
+        lock(&self.standings).circuits.get(breaker)?.upgrade()
     }
 
     /// Applies the fleet's last known state to a breaker.

@@ -71,6 +71,8 @@ struct Run {
     last_forced: Option<Instant>,
     /// When forces were last reported.
     forces_reported: Option<Instant>,
+    /// When reports of breakers that no longer exist were last forgotten.
+    cleaned: Option<Instant>,
     questions: JoinSet<Answered>,
 }
 
@@ -115,6 +117,7 @@ impl Run {
             unanswered: None,
             last_forced: None,
             forces_reported: None,
+            cleaned: None,
             questions: JoinSet::new(),
         }
     }
@@ -242,8 +245,11 @@ impl Run {
             }
         }
         self.next_key = next_key;
-        let known = whole.into_iter().chain(keyed).map(|(breaker, _)| breaker).collect();
-        self.sent.retain(&known);
+        if self.cleaned.is_none_or(|at| now.saturating_duration_since(at) >= REPEAT) {
+            self.cleaned = Some(now);
+            let known = whole.into_iter().chain(keyed).map(|(breaker, _)| breaker).collect();
+            self.sent.retain(&known);
+        }
         let forces = if is_leaving { Vec::new() } else { self.forces(now) };
         let replica = Arc::clone(&self.driver.replica);
         Report { replica, is_leaving, epoch: self.epoch, forces, snapshots }

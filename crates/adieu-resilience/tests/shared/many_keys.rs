@@ -84,6 +84,10 @@ async fn s1780_with_thousands_of_open_keys_the_store_stays_and_all_replicas_lear
             }
         };
         all_open(keys, &replicas[..2]).await;
+        while ask::<usize>(&server, &["ZCARD", "adieu:{many}:r2:changes"]) < keys {
+            assert!(began.elapsed() < Duration::from_secs(60), "the fleet does not open all");
+            sleep(Duration::from_millis(20)).await;
+        }
         let (calls, micros) = scripts(&server);
         println!(
             "{keys} keys: {:?}, {calls} scripts, {:.0} us each",

@@ -1,6 +1,5 @@
 //! Applies the answers of the store, and notes whether it answers.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use adieu_core::{Short, adapter};
@@ -254,12 +253,15 @@ impl Run {
             self.cadence.hurry();
         }
         let is_complete = self.driver.link.set_standings(sent, &news);
-        let changed: HashSet<&str> = news.breakers.iter().map(|(name, _)| &**name).collect();
+        for (breaker, _) in &news.breakers {
+            if let Some(circuit) = self.driver.link.circuit(breaker) {
+                self.driver.link.teach(breaker, &circuit);
+            }
+        }
         for policy in self.policies() {
-            for (breaker, circuit) in policy.circuits() {
-                if is_complete || changed.contains(&*breaker) {
-                    self.driver.link.teach(&breaker, &circuit);
-                }
+            let unknown = if is_complete { policy.circuits() } else { Vec::new() };
+            for (breaker, circuit) in unknown {
+                self.driver.link.teach(&breaker, &circuit);
             }
             let forced = news.forces.iter().find(|(name, _)| **name == *policy.name);
             // A policy of which the store says nothing stays forced open until its time has elapsed.
