@@ -82,6 +82,8 @@ enum Phase {
     FleetOpen {
         until: Instant,
         ask_after: Instant,
+        /// Until when a probe is known to run, if nobody returns it.
+        probed_until: Option<Instant>,
     },
 }
 
@@ -120,6 +122,8 @@ pub(crate) enum Change {
         for_: Duration,
         reopenings: u32,
     },
+    /// The fleet has opened a breaker that this process had opened before.
+    FleetFollowed,
     HalfOpened,
     Closed,
 }
@@ -158,6 +162,11 @@ impl Machine {
     /// Returns the remaining time of the break; `None` if it is half-open.
     pub(crate) fn break_left(&self, now: Instant) -> Option<Duration> {
         match self.phase {
+            Phase::FleetOpen { until, probed_until: Some(probed_until), .. }
+                if until <= now && now < probed_until =>
+            {
+                None
+            }
             Phase::Open { until } | Phase::FleetOpen { until, .. } => {
                 Some(until.saturating_duration_since(now))
             }
@@ -300,8 +309,13 @@ impl Machine {
                     self.fleet_generation = generation;
                     self.reopenings = reopenings;
                     self.is_open_by_itself = false;
-                    self.enter(Phase::FleetOpen { until, ask_after: until });
-                    return Some(Change::FleetOpened { for_: left, reopenings });
+                    let was_open =
+                        matches!(self.phase, Phase::Open { .. } | Phase::HalfOpen { .. });
+                    self.enter(Phase::FleetOpen { until, ask_after: until, probed_until: None });
+                    return Some(match was_open {
+                        true => Change::FleetFollowed,
+                        false => Change::FleetOpened { for_: left, reopenings },
+                    });
                 }
                 if let Phase::FleetOpen { until: known, .. } = &mut self.phase
                     && generation == self.fleet_generation
@@ -331,22 +345,23 @@ impl Machine {
 
     /// Records that the store has granted a probe, which has a lease from now on.
     pub(crate) fn fleet_granted(&mut self, now: Instant) {
-        self.ask_fleet_after(now + self.figures.lease);
+        let until = now + self.figures.lease;
+        self.ask_fleet_after(until, Some(until));
     }
 
     /// Records that the store has refused a probe, because others are running for this long.
     pub(crate) fn fleet_busy(&mut self, now: Instant, wait: Duration) {
-        self.ask_fleet_after(now + wait.min(ASK_AGAIN));
+        self.ask_fleet_after(now + wait.min(ASK_AGAIN), Some(now + wait));
     }
 
     /// A probe of the fleet was returned, or the request for it was not answered.
     pub(crate) fn fleet_idle(&mut self, now: Instant) {
-        self.ask_fleet_after(now);
+        self.ask_fleet_after(now, None);
     }
 
-    fn ask_fleet_after(&mut self, at: Instant) {
-        if let Phase::FleetOpen { ask_after, .. } = &mut self.phase {
-            *ask_after = at;
+    fn ask_fleet_after(&mut self, at: Instant, probing: Option<Instant>) {
+        if let Phase::FleetOpen { ask_after, probed_until, .. } = &mut self.phase {
+            (*ask_after, *probed_until) = (at, probing);
         }
     }
 

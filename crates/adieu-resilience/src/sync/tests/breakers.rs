@@ -187,6 +187,58 @@ async fn s914_one_probe_of_the_whole_fleet_at_a_time_and_one_success_closes_all(
 }
 
 #[tokio::test(start_paused = true)]
+async fn s1784_while_a_probe_of_the_fleet_runs_the_breaker_is_shown_as_half_open() {
+    let (replicas, _) = fleet(3, with_breaker);
+    sleep(ms(300)).await;
+    replicas[0].calls(20, false).await;
+    until_all(&replicas, Replica::is_open).await;
+    sleep(ms(5_600)).await;
+    let probing = replicas[0].policy.call(async |_: Attempt| {
+        sleep(ms(500)).await;
+        Err::<(), _>("sick")
+    });
+    let others = async {
+        sleep(ms(100)).await;
+        assert_eq!(replicas[0].breaker(), BreakerState::HalfOpen, "it probes");
+        // One that has requested the probe knows of it, and one without a call does not.
+        assert_eq!(code(replicas[1].call(true).await), Code::Open);
+        sleep(ms(200)).await;
+        assert_eq!(replicas[1].breaker(), BreakerState::HalfOpen);
+        assert_eq!(replicas[2].breaker(), BreakerState::Open { left: Duration::ZERO });
+    };
+    let (_, ()) = tokio::join!(probing, others);
+    assert!(until_all(&replicas, Replica::is_open).await <= ms(250));
+    // Of a prober that has vanished, it is shown until its lease ends.
+    sleep(secs(12)).await;
+    let mut hanging = Box::pin(
+        replicas[0]
+            .policy
+            .call(async |_: Attempt| std::future::pending::<Result<(), &'static str>>().await),
+    );
+    tokio::select! {
+        _ = &mut hanging => panic!("it hangs"),
+        () = sleep(ms(100)) => {}
+    }
+    assert_eq!(code(replicas[1].call(true).await), Code::Open);
+    assert_eq!(replicas[1].breaker(), BreakerState::HalfOpen);
+    replicas[0].set(Faults { is_cut: true, ..Faults::default() });
+    sleep(secs(3)).await;
+    assert_eq!(replicas[1].breaker(), BreakerState::Open { left: Duration::ZERO });
+}
+
+#[tokio::test(start_paused = true)]
+async fn s1785_an_opening_is_counted_once_by_each_process() {
+    let (replicas, _) = fleet(2, with_breaker);
+    sleep(ms(300)).await;
+    replicas[0].calls(20, false).await;
+    until_all(&replicas, Replica::is_open).await;
+    sleep(secs(1)).await;
+    let opened = |replica: &Replica| replica.policy.state().counters.opened().map(|(_, of)| of);
+    assert_eq!(opened(&replicas[0]), [1, 0], "by the process");
+    assert_eq!(opened(&replicas[1]), [0, 1], "by the fleet");
+}
+
+#[tokio::test(start_paused = true)]
 async fn s914_a_replica_that_vanishes_with_the_probe_blocks_no_longer_than_its_lease() {
     let (mut replicas, _) = fleet(3, with_breaker);
     sleep(ms(300)).await;
