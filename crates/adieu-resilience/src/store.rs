@@ -47,8 +47,9 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// Opens a policy by hand, for this long. Zero releases it.
     fn force<'a>(&'a self, service: &'a str, force: &'a Force) -> Reply<'a, ()>;
 
-    /// Replaces a connection that may be broken without an error.
-    fn reconnect(&self) -> Reply<'_, ()>;
+    /// Replaces a connection that may be broken without an error. Returns whether it is certain that the
+    /// server is the same as before: another one, or one that was restarted, may have an older state.
+    fn reconnect(&self) -> Reply<'_, bool>;
 
     /// Returns whether there is a connection, which may be broken. Without one, the store is away.
     fn is_connected(&self) -> bool {
@@ -160,10 +161,12 @@ pub(crate) struct Force {
 
 /// A store did not answer a question.
 #[derive(Debug, thiserror::Error)]
-#[error("{store} failed to {verb}")]
+#[error("{store} failed to {verb}{}", .advice.map(|advice| format!(": {advice}")).unwrap_or_default())]
 pub struct StoreError {
     store: &'static str,
     verb: &'static str,
+    /// What to do, if that is known.
+    advice: Option<&'static str>,
     #[source]
     source: Box<dyn std::error::Error + Send + Sync>,
 }
