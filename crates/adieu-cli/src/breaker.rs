@@ -49,8 +49,8 @@ struct Open {
     policy: String,
     #[command(flatten)]
     connect: Connect,
-    /// For how long: a day at most.
-    #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
+    /// For how long: from a millisecond to a day.
+    #[arg(long = "for", value_name = "DURATION", value_parser = in_millis)]
     time: Duration,
     /// The name of the person or tool that requests it. The replicas log and show it.
     #[arg(long, value_name = "NAME", default_value = "adieu breaker")]
@@ -134,6 +134,16 @@ fn described(policy: &Value) -> String {
     parts.join("; ")
 }
 
+/// Parses a duration of at least a millisecond: the admin port takes no less.
+fn in_millis(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        time if time < Duration::from_millis(1) => {
+            Err("the duration must be at least a millisecond".into())
+        }
+        time => Ok(time),
+    }
+}
+
 async fn open(args: &Open) -> Result<Printout, Failure> {
     let Open { policy, connect, time, by, yes } = args;
     let question = format!(
@@ -161,5 +171,18 @@ fn reach(done: &Value) -> String {
     match done["service"].as_str() {
         Some(service) => format!("in all replicas of {}", harmless(service)),
         None => "in this process".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s1787_a_time_below_a_millisecond_is_refused() {
+        for text in ["1ns", "999us", "0s"] {
+            assert!(in_millis(text).is_err(), "{text}");
+        }
+        assert_eq!(in_millis("1ms"), Ok(Duration::from_millis(1)));
     }
 }

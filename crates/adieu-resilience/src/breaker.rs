@@ -88,8 +88,19 @@ pub(crate) enum NotAdmitted {
 pub(crate) struct WindowCount {
     pub(crate) calls: u64,
     pub(crate) failures: u64,
+    /// Whether this process has opened its breaker itself, and the fleet has not.
+    pub(crate) is_open: bool,
     /// The generation of the fleet's breaker that this process has received.
     pub(crate) generation: u64,
+}
+
+// === impl WindowCount ===
+
+impl WindowCount {
+    /// Returns whether it is of use to the other replicas.
+    pub(crate) fn shows_anything(self) -> bool {
+        self.calls > 0 || self.is_open
+    }
 }
 
 // === impl Breaker ===
@@ -316,13 +327,18 @@ impl Circuit {
     /// Returns the counts of the window. If the breaker is not closed, these are the counts of the last
     /// generation in which it was closed.
     pub(crate) fn sight(&self, now: Instant) -> WindowCount {
-        let (epoch, generation) = {
+        let (epoch, is_open, generation) = {
             let machine = lock(&self.machine);
-            (machine.last_closed(), machine.fleet_generation())
+            (machine.last_closed(), machine.is_open_by_itself(), machine.fleet_generation())
         };
         let Pair { all, some } = self.window.sum(now, epoch);
         let count = |count: i64| u64::try_from(count).unwrap_or(0);
-        WindowCount { calls: count(all), failures: count(some), generation }
+        WindowCount { calls: count(all), failures: count(some), is_open, generation }
+    }
+
+    /// Returns whether the fleet has opened the breaker. What this process sees then means nothing.
+    pub(crate) fn is_open_in_fleet(&self) -> bool {
+        !self.is_closed() && lock(&self.machine).is_open_in_fleet()
     }
 
     /// Applies the state of the fleet's breaker, from a response to a request that was sent at `sent`.

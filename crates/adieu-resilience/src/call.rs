@@ -114,7 +114,6 @@ impl Call<'_> {
                 biased;
                 () = drain::no_retries(&self.state.shutdown) => return made.outcome,
                 () = tokio::time::sleep(pause) => {
-                    self.state.counters.count_retry();
                     began = self.now();
                     last = Some(made.outcome);
                 }
@@ -155,6 +154,9 @@ impl Running<'_> {
         let limit = self.limit(began, end, number);
         if limit.at.is_some_and(|at| at <= began) {
             return Err(self.call.refused(Code::Deadline, TRY_AGAIN));
+        }
+        if number > 1 {
+            self.call.state.counters.count_retry();
         }
         // A call that is refused is no load for the backend, so it earns no retry.
         if let (1, Some(budget)) = (number, &self.parts.budget) {

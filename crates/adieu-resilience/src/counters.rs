@@ -35,7 +35,7 @@ impl Counters {
         match change {
             Change::Opened { .. } => add(&self.opened),
             Change::FleetOpened { .. } => add(&self.fleet_opened),
-            Change::HalfOpened | Change::Closed => {}
+            Change::FleetFollowed | Change::HalfOpened | Change::Closed => {}
         }
     }
 

@@ -33,6 +33,8 @@ impl Journal {
                     let break_ = Short(for_);
                     tracing::warn!(%policy, key, %break_, reopenings, "breaker opened by the fleet");
                 }
+                // It was logged when this process opened it.
+                Change::FleetFollowed => {}
                 Change::HalfOpened => tracing::info!(%policy, key, "breaker half-open"),
                 Change::Closed => tracing::info!(%policy, key, "breaker closed"),
             }

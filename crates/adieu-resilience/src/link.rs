@@ -5,9 +5,9 @@
 //! requests to the driver. A call waits for an answer for at most [`ASK_WITHIN`], and not at all
 //! while the store is away.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use adieu_core::CheckHandle;
@@ -15,12 +15,20 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::breaker::{Circuit, Ended, Fleet, Standing, Ticket};
 use crate::rate::{Limiter, Permit, Question, Share, WithoutStore};
-use crate::store::{Force, StoreError};
+use crate::store::{Force, News, StoreError};
 use crate::striped::lock;
 use crate::time::{Instant, now};
 
 /// How long the store may take to answer a question, and how long a call may wait for it in all.
 pub(crate) const ASK_WITHIN: Duration = Duration::from_millis(25);
+
+/// How often states of breakers that mean nothing any longer are removed.
+const PRUNED_EVERY: Duration = Duration::from_secs(60);
+/// How long it is known that the fleet has closed a breaker: longer than in the store, for breakers of
+/// keys that are first used in the meantime.
+const CLOSED_KEPT: Duration = Duration::from_secs(120);
+/// How long an open breaker is known after its break: as long as in the store.
+const OPEN_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The connection of calls to the driver.
 pub(crate) struct Link {
@@ -45,11 +53,20 @@ pub(crate) struct Link {
     standings: Mutex<Standings>,
 }
 
-/// The fleet's state of its breakers, and when the request for it was sent.
+/// The fleet's state of its breakers.
 #[derive(Default)]
 struct Standings {
-    sent: Option<Instant>,
-    by_breaker: HashMap<String, Standing>,
+    /// With the time at which the request for it was sent.
+    by_breaker: HashMap<String, (Standing, Instant)>,
+    /// The breakers that were read so far, while everything that the store knows is being read.
+    reading: Option<HashSet<String>>,
+    /// When the request was sent after whose answer everything was known, for breakers that the store
+    /// does not know.
+    complete: Option<Instant>,
+    /// The breakers of this process by their names, so that a change costs the same with many keys.
+    circuits: HashMap<Arc<str>, Weak<Circuit>>,
+    /// When those that mean nothing any longer were last removed.
+    pruned: Option<Instant>,
 }
 
 /// A check of readiness, and the last result that was reported to it.
@@ -185,17 +202,58 @@ impl Link {
         self.decided_alone.load(Ordering::Relaxed)
     }
 
-    /// Stores the state of all breakers, from the answer to a request that was sent at `sent`.
-    pub(crate) fn set_standings(&self, sent: Instant, standings: Vec<(String, Standing)>) {
-        let standings = Standings { sent: Some(sent), by_breaker: standings.into_iter().collect() };
-        *lock(&self.standings) = standings;
+    /// Stores the changed states of breakers, from the answer to a request that was sent at `sent`.
+    /// Returns whether all that the store knows has just become known: then it does not know the other
+    /// breakers.
+    pub(crate) fn set_standings(&self, sent: Instant, news: &News) -> bool {
+        let mut standings = lock(&self.standings);
+        let Standings { by_breaker, reading, complete, circuits, pruned } = &mut *standings;
+        if news.is_from_start {
+            *reading = Some(HashSet::new());
+        }
+        for (breaker, standing) in &news.breakers {
+            by_breaker.insert(breaker.clone(), (*standing, sent));
+            if let Some(reading) = reading {
+                reading.insert(breaker.clone());
+            }
+        }
+        if pruned.is_none_or(|pruned| sent.saturating_duration_since(pruned) >= PRUNED_EVERY) {
+            *pruned = Some(sent);
+            circuits.retain(|_, circuit| circuit.strong_count() > 0);
+            by_breaker.retain(|_, (standing, learnt)| {
+                let age = sent.saturating_duration_since(*learnt);
+                age < match standing {
+                    Standing::Open { left, .. } => left.saturating_add(OPEN_KEPT),
+                    Standing::Closed { .. } => CLOSED_KEPT,
+                }
+            });
+        }
+        let read = if news.has_more { None } else { reading.take() };
+        if let Some(read) = &read {
+            by_breaker.retain(|breaker, _| read.contains(breaker));
+            *complete = Some(sent);
+        }
+        read.is_some()
+    }
+
+    /// Applies the fleet's last known state to a new breaker of this process, and each later one.
+    pub(crate) fn register(&self, breaker: &Arc<str>, circuit: &Arc<Circuit>) {
+        lock(&self.standings).circuits.insert(Arc::clone(breaker), Arc::downgrade(circuit));
+        self.adopt_into(breaker, circuit);
+    }
+
+    /// Returns the breaker with this name, if the process has it.
+    pub(crate) fn circuit(&self, breaker: &str) -> Option<Arc<Circuit>> {
+        lock(&self.standings).circuits.get(breaker)?.upgrade()
     }
 
     /// Applies the fleet's last known state to a breaker.
     pub(crate) fn adopt_into(&self, breaker: &str, circuit: &Circuit) {
         let (sent, known) = {
             let standings = lock(&self.standings);
-            (standings.sent, standings.by_breaker.get(breaker).copied())
+            let known = standings.by_breaker.get(breaker).copied();
+            let sent = known.map(|(_, sent)| sent).or(standings.complete);
+            (sent, known.map(|(standing, _)| standing))
         };
         circuit.adopt(sent.unwrap_or_else(now), known);
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use adieu_core::{Short, WeakShutdown};
 
 pub(crate) use forced::ForceChange;
-use forced::Forced;
+use forced::ForcedHere;
 pub(crate) use keys::Found;
 use keys::Keys;
 pub(crate) use parts::Parts;
@@ -21,8 +21,11 @@ use crate::journal::Journal;
 use crate::link::{ForceFailure, Link};
 use crate::spec::Spec;
 use crate::status::PolicyStatus;
+use crate::store::Forced;
 use crate::time::{Instant, nanos_since, now};
 
+/// A force that ends sooner is not reported to a store that may have lost it.
+const SHORTEST_REPORTED_FORCE: Duration = Duration::from_secs(1);
 /// The longest time for which a policy can be opened by hand.
 pub(crate) const LONGEST_FORCE: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -33,9 +36,9 @@ pub(crate) struct State {
     pub(crate) shutdown: WeakShutdown,
     origin: Instant,
     /// Opened by hand in this process.
-    forced: Forced,
+    forced: ForcedHere,
     /// Opened by hand in the whole fleet.
-    fleet_forced: Forced,
+    fleet_forced: ForcedHere,
     /// Set if the policy is shared.
     link: OnceLock<Arc<Link>>,
     pub(crate) counters: Arc<Counters>,
@@ -64,8 +67,8 @@ impl State {
             spec,
             shutdown,
             origin,
-            forced: Forced::default(),
-            fleet_forced: Forced::default(),
+            forced: ForcedHere::default(),
+            fleet_forced: ForcedHere::default(),
             link: OnceLock::new(),
             counters,
             whole,
@@ -189,6 +192,15 @@ impl State {
     pub(crate) fn force_fleet(&self, until: Option<Instant>, by: &str) -> Option<ForceChange> {
         let until = until.map_or(0, |until| self.nanos(until));
         self.fleet_forced.set(self.nanos(now()), until, Some(by))
+    }
+
+    /// Returns for how long the fleet has forced the policy open, and by whom, if that is long enough to
+    /// report it.
+    pub(crate) fn fleet_force(&self, now: Instant) -> Option<Forced> {
+        let left = self.fleet_forced.until().saturating_sub(self.nanos(now));
+        let left = Duration::from_nanos(left);
+        let by = self.fleet_forced.by().as_deref().unwrap_or_default().to_owned();
+        (left >= SHORTEST_REPORTED_FORCE).then_some(Forced { left, by })
     }
 
     /// Returns the name of the requester that forced the policy open, if it is known.

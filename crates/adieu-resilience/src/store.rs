@@ -47,8 +47,9 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// Opens a policy by hand, for this long. Zero releases it.
     fn force<'a>(&'a self, service: &'a str, force: &'a Force) -> Reply<'a, ()>;
 
-    /// Replaces a connection that may be broken without an error.
-    fn reconnect(&self) -> Reply<'_, ()>;
+    /// Replaces a connection that may be broken without an error. Returns whether it is certain that the
+    /// server is the same as before: another one, or one that was restarted, may have an older state.
+    fn reconnect(&self) -> Reply<'_, bool>;
 
     /// Returns whether there is a connection, which may be broken. Without one, the store is away.
     fn is_connected(&self) -> bool {
@@ -64,6 +65,8 @@ pub(crate) struct Report {
     pub(crate) is_leaving: bool,
     /// The last epoch that the replica has received.
     pub(crate) epoch: u64,
+    /// The forces that the replica knows of, in case the store has lost them.
+    pub(crate) forces: Vec<(Arc<str>, Forced)>,
     pub(crate) snapshots: Vec<Snapshot>,
 }
 
@@ -74,9 +77,11 @@ pub(crate) struct Snapshot {
     pub(crate) breaker: Arc<str>,
     /// The generation of the fleet's breaker that the replica has received.
     pub(crate) generation: u64,
-    /// Zero takes an earlier snapshot back.
+    /// Zero takes an earlier snapshot back, unless `is_open`.
     pub(crate) calls: u64,
     pub(crate) failures: u64,
+    /// Whether the replica has opened the breaker by its own calls, and the fleet has not.
+    pub(crate) is_open: bool,
     pub(crate) terms: Terms,
     /// Varies the length of a break; from zero to one.
     pub(crate) spread: f64,
@@ -85,16 +90,22 @@ pub(crate) struct Snapshot {
 /// The changes since the epoch of a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Synced {
+    /// The epoch up to which the replica knows everything after this answer.
     pub(crate) epoch: u64,
     /// How many replicas have reported recently.
     pub(crate) replicas: u32,
-    /// `None` if nothing has changed, otherwise the whole state of the store.
-    pub(crate) news: Option<FleetState>,
+    /// `None` if nothing has changed.
+    pub(crate) news: Option<News>,
 }
 
-/// The whole state of the breakers of a service in a store.
+/// What has changed for the breakers of a service, in the order of the changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct FleetState {
+pub(crate) struct News {
+    /// Whether the first of these changes is the first that the store knows. What the replica has learnt
+    /// before may be lost.
+    pub(crate) is_from_start: bool,
+    /// Whether more is to follow with the next answer.
+    pub(crate) has_more: bool,
     pub(crate) breakers: Vec<(String, Standing)>,
     /// The remaining time for which a policy was forced open, and by whom. Zero if it was
     /// released.
@@ -150,10 +161,12 @@ pub(crate) struct Force {
 
 /// A store did not answer a question.
 #[derive(Debug, thiserror::Error)]
-#[error("{store} failed to {verb}")]
+#[error("{store} failed to {verb}{}", .advice.map(|advice| format!(": {advice}")).unwrap_or_default())]
 pub struct StoreError {
     store: &'static str,
     verb: &'static str,
+    /// What to do, if that is known.
+    advice: Option<&'static str>,
     #[source]
     source: Box<dyn std::error::Error + Send + Sync>,
 }

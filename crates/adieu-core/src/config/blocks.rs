@@ -183,6 +183,7 @@ impl Block<'_> {
             Value::String(text) => text.trim().parse().ok(),
             Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
         };
+        let number = number.filter(|number: &f64| number.is_finite());
         let expected = || self.invalid(name, format!("expected a number, found {value}"));
         number.ok_or_else(expected).map(Some)
     }

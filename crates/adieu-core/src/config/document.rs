@@ -7,6 +7,37 @@ use serde_json::Value;
 use super::text_file::text_of;
 use super::{ConfigError, Format, hocon};
 
+/// Parses TOML. A number that JSON does not have becomes its text, so that its key is refused as a
+/// wrong value. `Null` in its place would look as if the key was not there.
+fn parse_toml(text: &str) -> Result<Value, toml::de::Error> {
+    let mut document = toml::from_str(text)?;
+    if ["inf", "nan"].iter().any(|name| text.contains(name)) {
+        let table = toml::from_str::<toml::Table>(text)?;
+        keep_infinite(&mut document, &toml::Value::Table(table));
+    }
+    Ok(document)
+}
+
+fn keep_infinite(value: &mut Value, written: &toml::Value) {
+    match (value, written) {
+        (value, toml::Value::Float(number)) if !number.is_finite() => {
+            *value = Value::String(number.to_string().to_lowercase());
+        }
+        (Value::Array(values), toml::Value::Array(written)) => {
+            let pairs = values.iter_mut().zip(written);
+            pairs.for_each(|(value, written)| keep_infinite(value, written));
+        }
+        (Value::Object(table), toml::Value::Table(written)) => {
+            for (key, value) in table {
+                if let Some(written) = written.get(key) {
+                    keep_infinite(value, written);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
 // === impl Format ===
 
 impl Format {
@@ -45,8 +76,9 @@ impl Format {
     ) -> Result<Value, ConfigError> {
         let syntax = |problem: String| ConfigError::Syntax { format: self, problem };
         match self {
-            Self::Toml => toml::from_str(text)
-                .map_err(|error| syntax(error.to_string().trim_end().to_owned())),
+            Self::Toml => {
+                parse_toml(text).map_err(|error| syntax(error.to_string().trim_end().to_owned()))
+            }
             Self::Json => serde_json::from_str(text).map_err(|error| syntax(error.to_string())),
             Self::Hocon => hocon::parse(text, folder, vars.iter().cloned().collect(), syntax),
         }

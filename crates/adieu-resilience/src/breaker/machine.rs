@@ -54,6 +54,8 @@ pub(crate) struct Machine {
     fleet_learnt: Option<Instant>,
     /// Whether a probe of this process has closed the breaker, although the fleet may have it open.
     is_closed_alone: bool,
+    /// Whether it is not closed because of what this process has seen itself.
+    is_open_by_itself: bool,
 }
 
 /// The party that may let a call through as a probe.
@@ -80,6 +82,8 @@ enum Phase {
     FleetOpen {
         until: Instant,
         ask_after: Instant,
+        /// Until when a probe is known to run, if nobody returns it.
+        probed_until: Option<Instant>,
     },
 }
 
@@ -118,6 +122,8 @@ pub(crate) enum Change {
         for_: Duration,
         reopenings: u32,
     },
+    /// The fleet has opened a breaker that this process had opened before.
+    FleetFollowed,
     HalfOpened,
     Closed,
 }
@@ -136,6 +142,7 @@ impl Machine {
             fleet_generation: 0,
             fleet_learnt: None,
             is_closed_alone: false,
+            is_open_by_itself: false,
         }
     }
 
@@ -143,9 +150,23 @@ impl Machine {
         matches!(self.phase, Phase::Closed)
     }
 
+    /// Returns whether this process has opened the breaker by its own calls, and the fleet has not.
+    pub(crate) fn is_open_by_itself(&self) -> bool {
+        self.is_open_by_itself
+    }
+
+    pub(crate) fn is_open_in_fleet(&self) -> bool {
+        matches!(self.phase, Phase::FleetOpen { .. })
+    }
+
     /// Returns the remaining time of the break; `None` if it is half-open.
     pub(crate) fn break_left(&self, now: Instant) -> Option<Duration> {
         match self.phase {
+            Phase::FleetOpen { until, probed_until: Some(probed_until), .. }
+                if until <= now && now < probed_until =>
+            {
+                None
+            }
             Phase::Open { until } | Phase::FleetOpen { until, .. } => {
                 Some(until.saturating_duration_since(now))
             }
@@ -287,8 +308,14 @@ impl Machine {
                     // Closed | Open | HalfOpen | FleetOpen => FleetOpen
                     self.fleet_generation = generation;
                     self.reopenings = reopenings;
-                    self.enter(Phase::FleetOpen { until, ask_after: until });
-                    return Some(Change::FleetOpened { for_: left, reopenings });
+                    self.is_open_by_itself = false;
+                    let was_open =
+                        matches!(self.phase, Phase::Open { .. } | Phase::HalfOpen { .. });
+                    self.enter(Phase::FleetOpen { until, ask_after: until, probed_until: None });
+                    return Some(match was_open {
+                        true => Change::FleetFollowed,
+                        false => Change::FleetOpened { for_: left, reopenings },
+                    });
                 }
                 if let Phase::FleetOpen { until: known, .. } = &mut self.phase
                     && generation == self.fleet_generation
@@ -318,22 +345,23 @@ impl Machine {
 
     /// Records that the store has granted a probe, which has a lease from now on.
     pub(crate) fn fleet_granted(&mut self, now: Instant) {
-        self.ask_fleet_after(now + self.figures.lease);
+        let until = now + self.figures.lease;
+        self.ask_fleet_after(until, Some(until));
     }
 
     /// Records that the store has refused a probe, because others are running for this long.
     pub(crate) fn fleet_busy(&mut self, now: Instant, wait: Duration) {
-        self.ask_fleet_after(now + wait.min(ASK_AGAIN));
+        self.ask_fleet_after(now + wait.min(ASK_AGAIN), Some(now + wait));
     }
 
     /// A probe of the fleet was returned, or the request for it was not answered.
     pub(crate) fn fleet_idle(&mut self, now: Instant) {
-        self.ask_fleet_after(now);
+        self.ask_fleet_after(now, None);
     }
 
-    fn ask_fleet_after(&mut self, at: Instant) {
-        if let Phase::FleetOpen { ask_after, .. } = &mut self.phase {
-            *ask_after = at;
+    fn ask_fleet_after(&mut self, at: Instant, probing: Option<Instant>) {
+        if let Phase::FleetOpen { ask_after, probed_until, .. } = &mut self.phase {
+            (*ask_after, *probed_until) = (at, probing);
         }
     }
 
@@ -378,6 +406,7 @@ impl Machine {
 
     fn close(&mut self) -> Change {
         self.is_closed_alone = false;
+        self.is_open_by_itself = false;
         self.reopenings = 0;
         self.enter(Phase::Closed);
         Change::Closed
@@ -389,6 +418,7 @@ impl Machine {
         // Replicas that have opened at the same time do not probe at the same time.
         let for_ = doubled.mul_f64(0.9 + 0.2 * spread);
         self.enter(Phase::Open { until: now + for_ });
+        self.is_open_by_itself = true;
         Change::Opened { for_, reopenings: self.reopenings }
     }
 

@@ -172,6 +172,30 @@ mod tests {
 
     use super::*;
 
+    /// Replicas with an old and a new limit request a permit each millisecond, for ten seconds. Returns
+    /// how many permits those with the new one get in a second.
+    fn granted_beside(old: Gcra, new: Gcra) -> u32 {
+        let (mut state, mut granted) = (None, 0);
+        for millis in 0..10_000 {
+            for limit in [old, new] {
+                let taken = limit.take_up_to(state, millis * 1_000_000, 1);
+                state = taken.state;
+                granted += if limit == new { taken.granted } else { 0 };
+            }
+        }
+        granted / 10
+    }
+
+    #[test]
+    fn s1789_of_two_limits_the_one_whose_burst_takes_longer_gets_the_permits() {
+        let limit = |permits, burst| Gcra::new(permits, 1_000_000_000, burst);
+        let old = limit(500, 50);
+        assert_eq!(granted_beside(old, limit(200, 5)), 0);
+        let longer = limit(200, 25);
+        assert!((195..=205).contains(&granted_beside(old, longer)));
+        assert!(granted_beside(longer, old) < 5, "then the old one gets nothing but its burst");
+    }
+
     proptest! {
         #[test]
         fn s716_it_admits_exactly_what_governor_admits(

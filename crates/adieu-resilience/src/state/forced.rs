@@ -7,7 +7,7 @@ use crate::striped::lock;
 
 /// A policy that was opened by hand. Times are nanoseconds since an origin of the caller's choice.
 #[derive(Default)]
-pub(super) struct Forced {
+pub(super) struct ForcedHere {
     /// The instant until which every call is refused; zero if none.
     until: AtomicU64,
     by: Mutex<Option<Arc<str>>>,
@@ -20,9 +20,9 @@ pub(crate) enum ForceChange {
     Released,
 }
 
-// === impl Forced ===
+// === impl ForcedHere ===
 
-impl Forced {
+impl ForcedHere {
     #[inline]
     pub(super) fn until(&self) -> u64 {
         self.until.load(Ordering::Acquire)

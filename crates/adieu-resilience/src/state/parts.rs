@@ -61,7 +61,7 @@ impl Parts {
     pub(super) fn share(&self, link: &Arc<Link>) {
         if let Some(breaker) = &self.breaker {
             breaker.share(Arc::clone(link) as _);
-            link.adopt_into(&self.id, breaker);
+            link.register(&self.id, breaker);
         }
     }
 

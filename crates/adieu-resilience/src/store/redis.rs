@@ -12,7 +12,7 @@ use redis::{
 };
 
 use super::{
-    FleetState, Force, Forced, Probe, Probed, Reply, Report, Settled, SharedStore, Snapshot, Store,
+    Force, Forced, News, Probe, Probed, Reply, Report, Settled, SharedStore, Snapshot, Store,
     StoreError, Synced, micros,
 };
 use crate::breaker::{Ended, Standing};
@@ -20,18 +20,54 @@ use crate::rate::{Gcra, Shared, Taken, Wait};
 use crate::striped::lock;
 
 const NAME: &str = "redis";
+/// What to do about errors of the server.
+const ADVICE: [(&str, &str); 6] = [
+    (
+        "NOAUTH",
+        "the server requires a password; write it into the address: redis://:PASSWORD@HOST/",
+    ),
+    ("WRONGPASS", "check the user and the password in the address: redis://USER:PASSWORD@HOST/"),
+    // The client's own text for it.
+    (
+        "AUTHENTICATIONFAILED",
+        "check the user and the password in the address: redis://USER:PASSWORD@HOST/",
+    ),
+    (
+        "NOPERM",
+        "permit the user +@scripting and the commands of scripts, or +@all, on the keys ~adieu:*",
+    ),
+    // From within a script, before Redis 7.2.
+    (
+        "CAN'T RUN THIS COMMAND",
+        "permit the user +@scripting and the commands of scripts, or +@all, on the keys ~adieu:*",
+    ),
+    ("READONLY", "the server is a replica; use the address of its primary"),
+];
 /// How long connecting may take.
 const CONNECT_WITHIN: Duration = Duration::from_secs(2);
 
 pub(super) const TAKE: &str = include_str!("redis/take.lua");
-pub(super) const SYNC: &str =
-    concat!(include_str!("redis/common.lua"), include_str!("redis/sync.lua"));
-pub(super) const PROBE: &str =
-    concat!(include_str!("redis/common.lua"), include_str!("redis/probe.lua"));
-pub(super) const SETTLE: &str =
-    concat!(include_str!("redis/common.lua"), include_str!("redis/settle.lua"));
-pub(super) const FORCE: &str =
-    concat!(include_str!("redis/common.lua"), include_str!("redis/force.lua"));
+const DOOR: &str = include_str!("redis/door.lua");
+pub(super) const SYNC: &str = concat!(
+    include_str!("redis/common.lua"),
+    include_str!("redis/sync.lua"),
+    include_str!("redis/finish.lua")
+);
+pub(super) const PROBE: &str = concat!(
+    include_str!("redis/common.lua"),
+    include_str!("redis/probe.lua"),
+    include_str!("redis/finish.lua")
+);
+pub(super) const SETTLE: &str = concat!(
+    include_str!("redis/common.lua"),
+    include_str!("redis/settle.lua"),
+    include_str!("redis/finish.lua")
+);
+pub(super) const FORCE: &str = concat!(
+    include_str!("redis/common.lua"),
+    include_str!("redis/force.lua"),
+    include_str!("redis/finish.lua")
+);
 
 /// Shares policies through a Redis server.
 ///
@@ -74,12 +110,15 @@ struct Connection {
     client: Client,
     /// `None` until the first connection.
     current: Arc<Mutex<Option<MultiplexedConnection>>>,
+    /// The identity of the process that the server was when this last connected again.
+    server: Arc<Mutex<Option<String>>>,
 }
 
 /// Granted, then as text: the wait, how far the state is ahead, and its tolerance, in nanoseconds.
 pub(super) type Answer = (u32, String, String, String);
-/// The epoch, the number of replicas, whether there is news, and the news.
-pub(super) type SyncAnswer = (String, u32, u32, Vec<Vec<String>>);
+/// The epoch, the number of replicas, whether there is news, whether it is from the start, whether more
+/// follows, and the news.
+pub(super) type SyncAnswer = (String, u32, u32, u32, u32, Vec<Vec<String>>);
 
 /// The answer of a script was not written by adieu, or by another version of it.
 #[derive(Debug, thiserror::Error)]
@@ -98,10 +137,17 @@ impl Redis {
     ///
     /// # Errors
     ///
-    /// If the address is invalid, the server does not answer within 2 s, or the password is wrong.
+    /// If the address is invalid, the server does not answer within 2 s, it requires another user or
+    /// password, or it is a replica, on which nothing can be written.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
-        let client = Client::open(url).map_err(failed("connect"))?;
-        let current = connect(&client).await.map_err(failed("connect"))?;
+        let client = Client::open(url).map_err(failed_by_redis("connect"))?;
+        let mut current = connect(&client).await.map_err(failed_by_redis("connect"))?;
+        // A server that requires a password accepts a connection without one, and then nothing else.
+        let script = Script::new(DOOR);
+        let invocation = script.prepare_invoke();
+        let asking = invocation.invoke_async::<u32>(&mut current);
+        let answer = tokio::time::timeout(CONNECT_WITHIN, asking).await;
+        answer.map_err(failed("connect"))?.map_err(failed_by_redis("connect"))?;
         Ok(Self::replaceable(client, Some(current)))
     }
 
@@ -114,11 +160,12 @@ impl Redis {
     ///
     /// If the address is invalid.
     pub fn open(url: &str) -> Result<Self, StoreError> {
-        Ok(Self::replaceable(Client::open(url).map_err(failed("connect"))?, None))
+        Ok(Self::replaceable(Client::open(url).map_err(failed_by_redis("connect"))?, None))
     }
 
     fn replaceable(client: Client, current: Option<MultiplexedConnection>) -> Self {
-        let connection = Connection { client, current: Arc::new(Mutex::new(current)) };
+        let connection =
+            Connection { client, current: Arc::new(Mutex::new(current)), server: Arc::default() };
         let replaceable = Some(connection.clone());
         Self(Arc::new(Scripted { replaceable, ..Scripted::new(connection) }))
     }
@@ -174,7 +221,7 @@ where
         args.iter().for_each(|arg| {
             invocation.arg(arg);
         });
-        invocation.invoke_async(&mut self.connection.clone()).await.map_err(failed(verb))
+        invocation.invoke_async(&mut self.connection.clone()).await.map_err(failed_by_redis(verb))
     }
 }
 
@@ -223,16 +270,20 @@ where
     fn force<'a>(&'a self, service: &'a str, force: &'a Force) -> Reply<'a, ()> {
         Box::pin(async move {
             let (keys, args) = (state_keys(service), force_args(force));
-            self.run("force a policy open", &self.scripts.force, &keys, &args).await
+            let verb =
+                if force.time.is_zero() { "release a policy" } else { "force a policy open" };
+            self.run(verb, &self.scripts.force, &keys, &args).await
         })
     }
 
-    fn reconnect(&self) -> Reply<'_, ()> {
+    fn reconnect(&self) -> Reply<'_, bool> {
         Box::pin(async move {
-            let Some(connection) = &self.replaceable else { return Ok(()) };
-            let next = connect(&connection.client).await.map_err(failed("connect"))?;
+            let Some(connection) = &self.replaceable else { return Ok(false) };
+            let mut next = connect(&connection.client).await.map_err(failed_by_redis("connect"))?;
+            let server = identity(&mut next).await;
             *lock(&connection.current) = Some(next);
-            Ok(())
+            let before = std::mem::replace(&mut *lock(&connection.server), server.clone());
+            Ok(server.is_some() && server == before)
         })
     }
 
@@ -278,29 +329,41 @@ async fn connect(client: &Client) -> RedisResult<MultiplexedConnection> {
     client.get_multiplexed_async_connection_with_config(&config).await
 }
 
+/// Returns what distinguishes the process of the server from others, if the user may read it.
+async fn identity(connection: &mut MultiplexedConnection) -> Option<String> {
+    let mut info = redis::cmd("INFO");
+    let info: String = info.arg("server").query_async(connection).await.ok()?;
+    info.lines().find_map(|line| line.strip_prefix("run_id:")).map(str::to_owned)
+}
+
 fn key_of(service: &str, what: &str) -> String {
-    format!("adieu:{{{service}}}:r1:{what}")
+    format!("adieu:{{{service}}}:r2:{what}")
 }
 
 /// Returns the keys that every script of breakers has.
 pub(super) fn state_keys(service: &str) -> Vec<String> {
-    vec![key_of(service, "epoch"), key_of(service, "state")]
+    ["epoch", "state", "changes", "forgotten"].map(|what| key_of(service, what)).into()
 }
 
 pub(super) fn sync_request(service: &str, report: &Report) -> (Vec<String>, Vec<String>) {
-    let Report { replica, is_leaving, epoch, snapshots } = report;
+    let Report { replica, is_leaving, epoch, forces, snapshots } = report;
     let mut keys = state_keys(service);
     keys.push(key_of(service, "who"));
     let is_leaving = u8::from(*is_leaving);
     let mut args = vec![replica.to_string(), is_leaving.to_string(), epoch.to_string()];
+    args.push(forces.len().to_string());
+    for (policy, Forced { left, by }) in forces {
+        args.extend([policy.to_string(), micros(*left).to_string(), by.clone()]);
+    }
     for snapshot in snapshots {
-        let Snapshot { breaker, generation, calls, failures, terms, spread } = snapshot;
+        let Snapshot { breaker, generation, calls, failures, is_open, terms, spread } = snapshot;
         keys.push(key_of(service, &format!("b:{breaker}")));
         args.extend([
             breaker.to_string(),
             generation.to_string(),
             calls.to_string(),
             failures.to_string(),
+            u8::from(*is_open).to_string(),
             terms.calls.to_string(),
             terms.ratio.to_string(),
             terms.witnesses.to_string(),
@@ -351,8 +414,9 @@ pub(super) fn read(answer: Answer, now: u64) -> Result<Taken, std::num::ParseInt
 }
 
 pub(super) fn read_synced(answer: SyncAnswer) -> Result<Synced, Unreadable> {
-    let (epoch, replicas, has_news, lines) = answer;
-    let mut news = FleetState::default();
+    let (epoch, replicas, has_news, is_from_start, has_more, lines) = answer;
+    let (is_from_start, has_more) = (is_from_start == 1, has_more == 1);
+    let mut news = News { is_from_start, has_more, ..News::default() };
     for line in &lines {
         let unreadable = || Unreadable(line.clone());
         let (field, said) = line.split_first().ok_or_else(unreadable)?;
@@ -412,5 +476,14 @@ fn failed<E>(verb: &'static str) -> impl FnOnce(E) -> StoreError
 where
     E: std::error::Error + Send + Sync + 'static,
 {
-    move |source| StoreError { store: NAME, verb, source: Box::new(source) }
+    move |source| StoreError { store: NAME, verb, advice: None, source: Box::new(source) }
+}
+
+fn failed_by_redis(verb: &'static str) -> impl FnOnce(RedisError) -> StoreError {
+    move |source| {
+        let text = source.to_string().to_uppercase();
+        let advice = ADVICE.iter().find(|(code, _)| text.contains(code));
+        let advice = advice.map(|(_, advice)| *advice);
+        StoreError { store: NAME, verb, advice, source: Box::new(source) }
+    }
 }

@@ -8,13 +8,13 @@ use std::time::Duration;
 use adieu_testkit::servers::{Options, Server};
 use redis::aio::MultiplexedConnection;
 
-use super::board::Board;
+use super::board::{Board, MOST_NEWS};
 use super::memory::Memory;
 use super::redis::{
     Answer, FORCE, PROBE, SETTLE, SYNC, Scripted, SyncAnswer, TAKE, force_args, probe_args, read,
     read_probed, read_standing, read_synced, settle_args, state_keys, sync_request,
 };
-use super::{Force, Probe, Probed, Report, Settled, Snapshot, Store};
+use super::{Force, Forced, Probe, Probed, Report, Settled, Snapshot, Store};
 use crate::breaker::{Ended, Standing, Terms};
 use crate::rate::{Gcra, Shared, Wait};
 
@@ -222,6 +222,7 @@ async fn s914_the_scripts_of_breakers_answer_as_their_twin_does() {
                                 - u64::from(generation > 0 && random.u8(0..5) == 0),
                             calls,
                             failures: random.u64(0..=calls),
+                            is_open: random.u8(0..4) == 0,
                             terms,
                             spread: random.f64(),
                         }
@@ -231,15 +232,14 @@ async fn s914_the_scripts_of_breakers_answer_as_their_twin_does() {
                         replica: format!("r{replica}").into(),
                         is_leaving: random.u8(0..20) == 0,
                         epoch: if random.u8(0..4) == 0 { 0 } else { epochs[replica] },
+                        forces: (0..random.usize(0..2))
+                            .map(|_| (Arc::clone(&breaker), forced(random.u64(1..90_000_000))))
+                            .collect(),
                     };
-                    let mut expected = board.sync(now, &report);
+                    let expected = board.sync(now, &report);
                     let (keys, args) = sync_request(&redis.service, &report);
                     let answer: SyncAnswer = redis.run(0, keys, args).await;
-                    let mut synced = read_synced(answer).unwrap();
-                    for news in [&mut expected.news, &mut synced.news].into_iter().flatten() {
-                        news.breakers.sort_by(|one, other| one.0.cmp(&other.0));
-                        news.forces.sort_by(|one, other| one.0.cmp(&other.0));
-                    }
+                    let synced = read_synced(answer).unwrap();
                     assert_eq!(synced, expected, "{report:?} in {at}");
                     epochs[replica] = synced.epoch;
                     for (_, standing) in synced.news.into_iter().flat_map(|news| news.breakers) {
@@ -308,8 +308,15 @@ const TERMS: Terms = Terms {
 
 fn report(replica: &str, epoch: u64, calls: u64, failures: u64) -> Report {
     let (breaker, generation) = ("payments".into(), u64::MAX >> 12);
-    let snapshot = Snapshot { breaker, generation, calls, failures, terms: TERMS, spread: 0.5 };
-    Report { replica: replica.into(), is_leaving: false, epoch, snapshots: vec![snapshot] }
+    let is_open = false;
+    let snapshot =
+        Snapshot { breaker, generation, calls, failures, is_open, terms: TERMS, spread: 0.5 };
+    let (forces, snapshots) = (Vec::new(), vec![snapshot]);
+    Report { replica: replica.into(), is_leaving: false, epoch, forces, snapshots }
+}
+
+fn forced(micros: u64) -> Forced {
+    Forced { left: Duration::from_micros(micros), by: "ops  on call".into() }
 }
 
 fn probe(id: &str) -> Probe {
@@ -392,8 +399,8 @@ async fn s1557_values_that_no_script_has_written_are_replaced() {
     let server = Server::redis();
     let mut connection = connect(&server).await;
     let store = Scripted::new(connection.clone());
-    let key = |what: &str| format!("adieu:{{checkout}}:r1:{what}");
-    for garbage in ["", "garbage", "open 1", "open 1 2 3 4", "closed 1 x", "forced 1", "1 2"] {
+    let key = |what: &str| format!("adieu:{{checkout}}:r2:{what}");
+    for garbage in ["", "garbage", "open 1", "open 1 2 3 4", "closed 1 x", "forced 1", "1 2 x"] {
         for name in ["k".to_owned(), key("epoch")] {
             let () = redis::cmd("SET")
                 .arg(name)
@@ -482,4 +489,98 @@ async fn s1663_a_clock_of_the_server_that_is_set_forward_grants_one_burst_more()
     assert_eq!(granted, Probed::Granted { generation });
     let news = store.sync("checkout", &report("c", 1, 0, 0)).await.unwrap().news.unwrap();
     assert_eq!(news.forces, []);
+    // A replica that knows of the force reports it, and it lasts as long as was declared.
+    let forces = vec![("payments".into(), forced(590_000_000))];
+    let reported = Report { forces, ..report("a", 1, 0, 0) };
+    store.sync("checkout", &reported).await.unwrap();
+    let news = store.sync("checkout", &report("c", 1, 0, 0)).await.unwrap().news.unwrap();
+    let [(_, Forced { left, by })] = &news.forces[..] else { panic!("{news:?}") };
+    assert!(*left > Duration::from_secs(580) && *left <= Duration::from_secs(590), "{left:?}");
+    assert_eq!(by, "ops  on call");
+}
+
+// Each key of adieu has a value of another type.
+#[tokio::test]
+async fn s1557_values_of_another_type_are_replaced() {
+    let server = Server::redis();
+    let mut connection = connect(&server).await;
+    let store = Scripted::new(connection.clone());
+    let keys = ["epoch", "state", "changes", "forgotten", "who", "b:payments"];
+    let keys: Vec<_> = keys.iter().map(|what| format!("adieu:{{checkout}}:r2:{what}")).collect();
+    for set in ["SET {} text", "RPUSH {} item", "HSET {} field value", "ZADD {} 1 member"] {
+        // One at a time, then all.
+        for at in 0..=keys.len() {
+            let chosen = if at == keys.len() { &keys[..] } else { &keys[at..=at] };
+            for key in chosen.iter().map(|key| &**key).chain(["k"]) {
+                let words: Vec<_> = set.split(' ').collect();
+                let mut command = redis::cmd(words[0]);
+                command.arg(key).arg(&words[2..]);
+                let () = command.query_async(&mut connection).await.unwrap();
+            }
+            let limit = Gcra::new(10, 1_000_000_000, 5);
+            assert_eq!(store.take("k", limit, 9).await.unwrap().granted, 5, "{set} {chosen:?}");
+            store.force("checkout", &force(Duration::from_secs(1))).await.unwrap();
+            opens(&store).await;
+            store.probe("checkout", &probe("p")).await.unwrap();
+            let () = redis::cmd("FLUSHALL").query_async(&mut connection).await.unwrap();
+        }
+    }
+}
+
+/// Returns a report about so many breakers, all of which have failed.
+fn report_of_keys(replica: &str, epoch: u64, keys: std::ops::Range<usize>) -> Report {
+    let Report { snapshots, .. } = report(replica, epoch, 20, 20);
+    let snapshots = keys
+        .map(|key| Snapshot { breaker: format!("payments/{key}").into(), ..snapshots[0].clone() });
+    Report { snapshots: snapshots.collect(), ..report(replica, epoch, 0, 0) }
+}
+
+/// Opens so many breakers; then one that the other replica has read everything.
+async fn answers_have_what_has_changed(store: &dyn Store, keys: usize) {
+    let sync = async |report: &Report| store.sync("checkout", report).await.unwrap();
+    for first in (0..keys).step_by(50) {
+        for replica in ["a", "b"] {
+            sync(&report_of_keys(replica, u64::MAX >> 12, first..(first + 50).min(keys))).await;
+        }
+    }
+    let (mut epoch, mut read, mut answers) = (0, BTreeSet::new(), 0);
+    loop {
+        let synced = sync(&report_of_keys("c", epoch, 0..0)).await;
+        let news = synced.news.unwrap();
+        assert_eq!(news.is_from_start, answers == 0);
+        assert!(news.breakers.len() <= MOST_NEWS, "{}", news.breakers.len());
+        (epoch, answers) = (synced.epoch, answers + 1);
+        read.extend(news.breakers.into_iter().map(|(breaker, _)| breaker));
+        if !news.has_more {
+            break;
+        }
+    }
+    assert_eq!((read.len(), answers), (keys, keys.div_ceil(MOST_NEWS)));
+    assert_eq!(sync(&report_of_keys("c", epoch, 0..0)).await.news, None);
+    // One more.
+    for replica in ["a", "b"] {
+        sync(&report_of_keys(replica, u64::MAX >> 12, keys..keys + 1)).await;
+    }
+    let synced = sync(&report_of_keys("c", epoch, 0..0)).await;
+    let news = synced.news.unwrap();
+    assert_eq!((news.breakers.len(), news.is_from_start, news.has_more), (1, false, false));
+}
+
+#[tokio::test]
+async fn s1780_an_answer_has_what_has_changed_and_a_limited_number_of_breakers() {
+    answers_have_what_has_changed(&Memory::new(), 1_000).await;
+    let server = Server::redis();
+    let mut connection = connect(&server).await;
+    let store = Scripted::new(connection.clone());
+    for keys in [100, 1_000, 4_000] {
+        let () = redis::cmd("FLUSHALL").query_async(&mut connection).await.unwrap();
+        let () = redis::cmd("CONFIG").arg("RESETSTAT").query_async(&mut connection).await.unwrap();
+        answers_have_what_has_changed(&store, keys).await;
+        let stats: String =
+            redis::cmd("INFO").arg("commandstats").query_async(&mut connection).await.unwrap();
+        let (_, scripts) = stats.split_once("cmdstat_evalsha:").unwrap();
+        let (_, each) = scripts.split_once("usec_per_call=").unwrap();
+        let each: f64 = each.split(',').next().unwrap().parse().unwrap();
+        assert!(each < 5_000.0, "{keys} open keys: {each} us for a script");
+    }
 }

@@ -7,7 +7,7 @@
 mod answers;
 mod recovery;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -18,12 +18,12 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use self::answers::{Answered, NoAnswer};
-use super::{Cadence, Sent, Sharers};
+use super::{Cadence, REPEAT, Sent, Sharers, Work};
 use crate::breaker::{Circuit, Ended, Ticket};
 use crate::link::{ASK_WITHIN, Link, Probing, Request};
 use crate::rate::Share;
 use crate::state::State;
-use crate::store::{Probe, Report, Settled, Store, StoreError};
+use crate::store::{Forced, Probe, Report, Settled, Store, StoreError};
 use crate::time::{Instant, now};
 
 /// How long connecting again may take, while no call waits.
@@ -69,6 +69,10 @@ struct Run {
     unanswered: Option<Arc<Share>>,
     /// When the store last answered that it has forced open or released a policy.
     last_forced: Option<Instant>,
+    /// When forces were last reported.
+    forces_reported: Option<Instant>,
+    /// When reports of breakers that no longer exist were last forgotten.
+    cleaned: Option<Instant>,
     questions: JoinSet<Answered>,
 }
 
@@ -112,6 +116,8 @@ impl Run {
             probes: HashMap::new(),
             unanswered: None,
             last_forced: None,
+            forces_reported: None,
+            cleaned: None,
             questions: JoinSet::new(),
         }
     }
@@ -165,7 +171,7 @@ impl Run {
         let now = now();
         self.cadence.on_sent(now, fastrand::f64());
         self.is_syncing = true;
-        let report = self.report(now, false);
+        let mut report = self.report(now, false);
         let (driver, is_away) = (Arc::clone(&self.driver), self.is_away());
         let unanswered = self.unanswered.clone().filter(|_| is_away);
         self.questions.spawn(async move {
@@ -173,11 +179,15 @@ impl Run {
             // A connection whose server has vanished may never report an error, so it is replaced.
             let connected = match is_away {
                 true => within(RECONNECT_WITHIN, store.reconnect()).await,
-                false => Ok(()),
+                false => Ok(true),
             };
+            let is_same_store = matches!(connected, Ok(true));
+            if !is_same_store {
+                report.epoch = 0;
+            }
             let sent = crate::time::now();
             let result = match connected {
-                Ok(()) => within(ASK_WITHIN, store.sync(&driver.link.service, &report)).await,
+                Ok(_) => within(ASK_WITHIN, store.sync(&driver.link.service, &report)).await,
                 Err(error) => Err(error),
             };
             // The store counts as back only if the node that did not answer answers now. Otherwise the
@@ -190,7 +200,7 @@ impl Run {
                 _ => Ok(()),
             };
             let result = answered.and(result);
-            Answered::Synced { sent, result }
+            Answered::Synced { sent, is_same_store, result }
         });
     }
 
@@ -204,30 +214,61 @@ impl Run {
 
     fn report(&mut self, now: Instant, is_leaving: bool) -> Report {
         let is_witness = !is_leaving && self.is_witness();
-        let mut seen = Vec::new();
-        let mut known = HashSet::new();
+        let (mut whole, mut keyed, mut turn) = (Vec::new(), Vec::new(), 0);
         for policy in self.policies() {
-            let keyed = policy.keyed_circuits();
-            let first = self.next_key % keyed.len().max(1);
-            let is_turn = |at: usize| (at + keyed.len() - first) % keyed.len() < KEYS_IN_A_TICK;
-            known.extend(keyed.iter().map(|(breaker, _)| Arc::clone(breaker)));
-            for (at, (breaker, circuit)) in keyed.iter().enumerate() {
-                // A process that no longer is a witness withdraws what it has reported at once.
-                let is_withdrawn = !is_witness && self.sent.is_counted(breaker);
-                if circuit.take_has_failed() || is_withdrawn || is_turn(at) {
-                    seen.push((Arc::clone(breaker), circuit.sight(now), circuit.terms()));
-                }
+            whole.extend(policy.circuit());
+            keyed.extend(policy.keyed_circuits());
+            turn += KEYS_IN_A_TICK;
+        }
+        let first = self.next_key % keyed.len().max(1);
+        let mut next_key = first + turn.min(keyed.len());
+        let (before, after) = keyed.split_at(first);
+        let in_order = whole
+            .iter()
+            .map(|one| (0, one))
+            .chain(after.iter().chain(before).zip(0..).map(|(one, at)| (at, one)));
+        let mut work = Work::new(self.driver.link.replicas());
+        let mut snapshots = Vec::new();
+        for (at, (breaker, circuit)) in in_order {
+            if work.is_used_up() {
+                // The next report begins with the first breaker that this one leaves out.
+                next_key = first + at;
+                self.cadence.hurry();
+                break;
             }
-            if let Some((breaker, circuit)) = policy.circuit() {
-                known.insert(Arc::clone(&breaker));
-                seen.push((breaker, circuit.sight(now), circuit.terms()));
+            // The store does not count what is seen of a breaker that the fleet has opened.
+            if circuit.is_open_in_fleet() {
+                continue;
+            }
+            // A process that no longer is a witness withdraws what it has reported.
+            let is_withdrawn = !is_witness && self.sent.is_counted(breaker);
+            if circuit.take_has_failed() || is_withdrawn || at < turn {
+                let (sight, terms) = (circuit.sight(now), circuit.terms());
+                let snapshot = self.sent.snapshot(now, is_witness, breaker, sight, terms);
+                snapshots.extend(snapshot.inspect(|snapshot| work.add(snapshot)));
             }
         }
-        self.next_key = self.next_key.wrapping_add(KEYS_IN_A_TICK);
-        self.sent.retain(&known);
-        let snapshots = self.sent.snapshots(now, is_witness, seen);
+        self.next_key = next_key;
+        if self.cleaned.is_none_or(|at| now.saturating_duration_since(at) >= REPEAT) {
+            self.cleaned = Some(now);
+            let known = whole.into_iter().chain(keyed).map(|(breaker, _)| breaker).collect();
+            self.sent.retain(&known);
+        }
+        let forces = if is_leaving { Vec::new() } else { self.forces(now) };
         let replica = Arc::clone(&self.driver.replica);
-        Report { replica, is_leaving, epoch: self.epoch, snapshots }
+        Report { replica, is_leaving, epoch: self.epoch, forces, snapshots }
+    }
+
+    /// Returns the forces that this process knows of, once a second: the store may have lost its data.
+    fn forces(&mut self, now: Instant) -> Vec<(Arc<str>, Forced)> {
+        let reported = self.forces_reported;
+        if reported.is_some_and(|at| now.saturating_duration_since(at) < REPEAT) {
+            return Vec::new();
+        }
+        self.forces_reported = Some(now);
+        let forced =
+            |policy: Arc<State>| Some((Arc::clone(&policy.name), policy.fleet_force(now)?));
+        self.policies().filter_map(forced).collect()
     }
 
     fn on_request(&mut self, request: Request) {
@@ -258,14 +299,14 @@ impl Run {
                 }
             }
             Request::Force { force, answer } => {
-                let (sent, asked) = (now(), force.clone());
+                let (sent, epoch, asked) = (now(), self.epoch, force.clone());
                 self.ask(
                     move |driver| {
                         Box::pin(
                             async move { driver.store.force(&driver.link.service, &asked).await },
                         )
                     },
-                    move |result| Answered::Forced { sent, force, answer, result },
+                    move |result| Answered::Forced { sent, epoch, force, answer, result },
                 );
             }
         }

@@ -97,6 +97,30 @@ async fn s753_unknown_keys_and_wrong_values_are_refused_with_their_path() {
     "#]].assert_eq(&texts.concat());
 }
 
+#[tokio::test]
+async fn s1788_numbers_that_are_not_finite_are_refused_with_their_path() {
+    let refusals = [
+        "[resilience.pay]\nbreaker = { ratio = inf }",
+        "[resilience.pay]\nbreaker = { ratio = \"inf\" }",
+        "[resilience.pay]\nbreaker = { ratio = -nan, calls = 5 }",
+        "[resilience.pay]\nthrottle = { factor = nan }",
+        "[resilience.pay]\nretry = { times = 1, budget = +inf }",
+        "[resilience.pay]\nretry = { times = inf }",
+        "[resilience.pay]\ntimeout = inf",
+    ];
+    let texts = refusals.map(|text| configured(text).unwrap_err().to_string() + "\n");
+    expect![[r#"
+        resilience.pay.breaker.ratio: expected a number, found "inf"
+        resilience.pay.breaker.ratio: expected a number, found "inf"
+        resilience.pay.breaker.ratio: expected a number, found "nan"
+        resilience.pay.throttle.factor: expected a number, found "nan"
+        resilience.pay.retry.budget: expected a number, found "inf"
+        resilience.pay.retry.times: expected a whole number, found "inf"
+        resilience.pay.timeout: inf is longer than the maximum (one year): write one such as 30s
+    "#]]
+    .assert_eq(&texts.concat());
+}
+
 #[tokio::test(start_paused = true)]
 async fn s754_a_variable_overrides_a_key_of_a_policy_and_is_named_in_errors() {
     let text = "[resilience.pay-in]\nretry = { times = 1 }\nwithin = \"1s\"";

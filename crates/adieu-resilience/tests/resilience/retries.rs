@@ -156,3 +156,16 @@ async fn s1653_calls_that_the_policy_refuses_earn_no_retries() {
     // Ten are free, and a tenth of 31 calls.
     assert_eq!(retried, 13);
 }
+
+#[tokio::test(start_paused = true)]
+async fn s1786_a_retry_that_a_part_refuses_is_not_counted_as_a_retry() {
+    let (policy, shutdown) =
+        start(|policy| policy.retry(Retry::times(2)).rate(Rate::per(1, secs(3_600)).burst(2)));
+    let (times, _) = attempts(&policy, Class::sick().retry_after(ms(10))).await;
+    assert_eq!(times.len(), 2, "the rate refuses the third attempt");
+    let page = adieu_core::adapter::pages(&shutdown).remove(0).1;
+    let mut metrics = adieu_core::adapter::Metrics::default();
+    page.metrics(&mut metrics);
+    let text = format!("{metrics}");
+    assert!(text.contains("adieu_resilience_retries_total{policy=\"backend\"} 1\n"), "{text}");
+}

@@ -140,7 +140,7 @@ async fn s1238_a_cluster_with_a_node_that_does_not_answer_is_away_until_it_does(
     for (at, server) in servers.iter().enumerate() {
         let mut connection = connect(server).await;
         let mut keys = redis::cmd("KEYS");
-        keys.arg("adieu:{checkout}:r1:who");
+        keys.arg("adieu:{checkout}:r2:who");
         let keys: Vec<String> = keys.query_async(&mut connection).await.unwrap();
         of_breakers = of_breakers.or((!keys.is_empty()).then_some(at));
     }

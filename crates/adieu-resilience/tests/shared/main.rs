@@ -7,6 +7,7 @@
 mod cluster;
 mod fleet_outages;
 mod lag;
+mod many_keys;
 mod outages;
 mod processes;
 mod replica;

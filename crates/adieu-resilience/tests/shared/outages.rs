@@ -242,3 +242,39 @@ async fn s1555_a_process_starts_without_redis_and_shares_when_it_is_there() {
     assert!(Redis::open("redi://x").is_err());
     assert!(shutdown.run(Reason::Unknown).await.unwrap().is_clean());
 }
+
+/// The text of an error and of what caused it.
+fn text(error: &dyn std::error::Error) -> String {
+    let source = error.source().map(|source| format!(": {}", text(source)));
+    format!("{error}{}", source.unwrap_or_default())
+}
+
+#[tokio::test]
+async fn s1783_a_redis_that_accepts_no_script_is_refused_when_connecting() {
+    let server = Server::redis();
+    let address = format!("127.0.0.1:{}/", server.port());
+    let client = redis::Client::open(format!("redis://{address}")).unwrap();
+    let mut connection = client.get_connection().unwrap();
+    let mut run = |words: &str| {
+        let words: Vec<_> = words.split(' ').collect();
+        let () = redis::cmd(words[0]).arg(&words[1..]).query(&mut connection).unwrap();
+    };
+    let refused = async |user: &str, advice: &str| {
+        let error = Redis::connect(&format!("redis://{user}{address}")).await.unwrap_err();
+        assert!(error.to_string().contains(advice), "{}", text(&error));
+    };
+    run("ACL SETUSER none on >secret ~* +ping");
+    refused("none:secret@", "permit the user").await;
+    run("ACL SETUSER reader on >secret ~* +@all -@write");
+    refused("reader:secret@", "permit the user").await;
+    // Which keys there will be is not known yet.
+    run("ACL SETUSER one on >secret ~adieu:{checkout}* +@all");
+    Redis::connect(&format!("redis://one:secret@{address}")).await.unwrap();
+    run("CONFIG SET requirepass secret");
+    refused("", "requires a password").await;
+    refused(":wrong@", "check the user and the password").await;
+    Redis::connect(&format!("redis://:secret@{address}")).await.unwrap();
+    // Of a primary that is not there.
+    run("REPLICAOF 127.0.0.1 1");
+    refused(":secret@", "use the address of its primary").await;
+}

@@ -9,7 +9,14 @@ local time = redis.call('TIME')
 local seconds, nanos = tonumber(time[1]), tonumber(time[2]) * 1000
 
 local ahead, written_by = 0, tolerance
-local state = redis.call('GET', KEYS[1])
+-- A value of another type was not written by a script either.
+local state = redis.pcall('GET', KEYS[1])
+if type(state) == 'table' then
+  if string.find(state.err, 'WRONGTYPE', 1, true) then
+    redis.call('DEL', KEYS[1])
+  end
+  state = redis.call('GET', KEYS[1])
+end
 if state then
   local s, n, t = string.match(state, '^(%d+) (%d+) (%d+)$')
   -- What no script has written limits nothing, and is replaced.

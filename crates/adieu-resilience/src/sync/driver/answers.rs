@@ -10,13 +10,15 @@ use crate::breaker::{Circuit, Ended, Standing, Ticket};
 use crate::link::{ASK_WITHIN, ForceFailure, Grant, Probing};
 use crate::rate::{Question, Share, Taken};
 use crate::state::{ForceChange, State};
-use crate::store::{FleetState, Force, Forced, Probe, Probed, StoreError, Synced};
+use crate::store::{Force, Forced, Probe, Probed, StoreError, Synced};
 use crate::time::{Instant, now};
 
 /// The answer to a question, or that there was none.
 pub(super) enum Answered {
     Synced {
         sent: Instant,
+        /// Otherwise the store may be back with an older state, and everything is read again.
+        is_same_store: bool,
         result: Result<Synced, NoAnswer>,
     },
     Took {
@@ -46,6 +48,8 @@ pub(super) enum Answered {
     },
     Forced {
         sent: Instant,
+        /// The epoch that was known then.
+        epoch: u64,
         force: Force,
         answer: oneshot::Sender<Result<(), ForceFailure>>,
         result: Result<(), NoAnswer>,
@@ -63,8 +67,11 @@ pub(super) enum NoAnswer {
 impl Run {
     pub(super) fn on_answer(&mut self, answered: Answered) {
         match answered {
-            Answered::Synced { sent, result } => {
+            Answered::Synced { sent, is_same_store, result } => {
                 self.is_syncing = false;
+                if !is_same_store {
+                    self.epoch = 0;
+                }
                 match self.heard(result, Some(sent)) {
                     Some(synced) => {
                         self.learn(sent, synced);
@@ -105,10 +112,10 @@ impl Run {
                     }
                 }
             }
-            Answered::Forced { sent, force, answer, result } => {
+            Answered::Forced { sent, epoch, force, answer, result } => {
                 let result = match result {
                     Ok(()) => {
-                        self.on_forced(sent, &force);
+                        self.on_forced(sent, epoch, &force);
                         Ok(())
                     }
                     Err(NoAnswer::InTime) => Err(ForceFailure::NoAnswer),
@@ -122,11 +129,11 @@ impl Run {
 
     /// Records that the store has forced open or released a policy for a caller of this process.
     /// The caller sees that at once, the other replicas with their next reports.
-    fn on_forced(&mut self, sent: Instant, force: &Force) {
+    fn on_forced(&mut self, sent: Instant, epoch: u64, force: &Force) {
         self.last_forced = Some(now());
         // Answers may arrive in another order than the store gave them. The next report requests
-        // the whole state of the store, which then holds.
-        self.epoch = 0;
+        // everything that has changed since this request was sent, which then holds.
+        self.epoch = self.epoch.min(epoch);
         self.cadence.hurry();
         let Force { policy: name, time, by } = force;
         let forced = Forced { left: *time, by: by.clone() };
@@ -244,16 +251,23 @@ impl Run {
         if !is_before_force {
             self.epoch = epoch;
         }
-        let Some(FleetState { breakers, forces }) = news else { return };
-        self.driver.link.set_standings(sent, breakers);
+        let Some(news) = news else { return };
+        if news.has_more {
+            self.cadence.hurry();
+        }
+        let is_complete = self.driver.link.set_standings(sent, &news);
+        for (breaker, _) in &news.breakers {
+            if let Some(circuit) = self.driver.link.circuit(breaker) {
+                self.driver.link.adopt_into(breaker, &circuit);
+            }
+        }
         for policy in self.policies() {
-            policy
-                .circuits()
-                .into_iter()
-                .for_each(|(breaker, circuit)| self.driver.link.adopt_into(&breaker, &circuit));
-            let forced = forces.iter().find(|(name, _)| **name == *policy.name);
-            // The store has no entry for this policy. A policy that was forced open stays so until
-            // its time has elapsed.
+            let unknown = if is_complete { policy.circuits() } else { Vec::new() };
+            for (breaker, circuit) in unknown {
+                self.driver.link.adopt_into(&breaker, &circuit);
+            }
+            let forced = news.forces.iter().find(|(name, _)| **name == *policy.name);
+            // A policy for which the store has no entry stays forced open until its time has elapsed.
             if let Some((_, forced)) = forced.filter(|_| !is_before_force) {
                 self.adopt_force(sent, &policy, forced);
             }

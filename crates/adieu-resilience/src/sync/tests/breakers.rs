@@ -41,6 +41,69 @@ async fn s911_two_witnesses_open_the_breaker_of_all_if_together_enough_has_faile
     until_all(&replicas, Replica::is_open).await;
 }
 
+// A replica that has opened its breaker makes no more calls: its window stays near the ratio, and is
+// empty after ten seconds.
+#[tokio::test(start_paused = true)]
+async fn s1781_witnesses_that_have_opened_their_breakers_open_the_fleet_whatever_the_others_see() {
+    let build = |policy: PolicyBuilder| {
+        let breaker = Breaker::at(0.5).of(20).opens_for(secs(60));
+        policy.breaker(breaker).timeout(secs(1))
+    };
+    for pause in [secs(0), secs(15)] {
+        let (replicas, _) = fleet(5, build);
+        sleep(ms(300)).await;
+        let healthy = async || {
+            for replica in &replicas[2..] {
+                replica.calls(100, true).await;
+            }
+        };
+        healthy().await;
+        sleep(ms(300)).await;
+        replicas[0].calls(40, false).await;
+        for _ in 0..=pause.as_secs() {
+            sleep(secs(1)).await;
+            healthy().await;
+            assert!(replicas[1..].iter().all(Replica::is_closed), "one is not enough");
+        }
+        replicas[1].calls(40, false).await;
+        assert!(until_all(&replicas, Replica::is_open).await <= ms(250));
+    }
+}
+
+// Thousands of breakers are open. A replica that starts learns all of them, and a trip reaches all
+// replicas as soon as if no other breaker was open.
+#[tokio::test(start_paused = true)]
+async fn s1780_many_open_breakers_delay_no_trip() {
+    const KEYS: usize = 1_000;
+    let (mut replicas, memory) = fleet(3, with_breaker);
+    sleep(ms(300)).await;
+    let fail = async |replica: &Replica, key: String| {
+        let call = replica.policy.caller().key(&key);
+        let _ = call.call(async |_: Attempt| Err::<(), _>("sick")).await;
+    };
+    for key in 0..KEYS {
+        for _ in 0..20 {
+            fail(&replicas[0], key.to_string()).await;
+        }
+    }
+    sleep(secs(2)).await;
+    replicas.push(Replica::start(&memory, with_breaker));
+    sleep(secs(1)).await;
+    let opened = |replica: &Replica| replica.policy.status().open_keys;
+    for replica in &replicas[1..] {
+        for key in 0..KEYS {
+            fail(replica, key.to_string()).await;
+        }
+        assert_eq!(opened(replica), KEYS);
+    }
+    replicas[1].calls(20, false).await;
+    assert!(until_all(&replicas, Replica::is_open).await <= ms(250));
+    // A store that has lost its data closes none of them, and is told of all.
+    memory.flush();
+    sleep(secs(1)).await;
+    assert!(replicas.iter().all(|replica| opened(replica) == KEYS));
+}
+
 // Answers take up to 25 ms, and replicas do not tick at the same time.
 #[tokio::test(start_paused = true)]
 async fn s913_a_trip_reaches_every_replica_within_two_ticks_and_two_answers() {
@@ -121,6 +184,58 @@ async fn s914_one_probe_of_the_whole_fleet_at_a_time_and_one_success_closes_all(
     sleep(ms(11_000)).await;
     assert_eq!(replicas[3].call(true).await, Ok(()));
     assert!(until_all(&replicas, Replica::is_closed).await <= ms(250));
+}
+
+#[tokio::test(start_paused = true)]
+async fn s1784_while_a_probe_of_the_fleet_runs_the_breaker_is_shown_as_half_open() {
+    let (replicas, _) = fleet(3, with_breaker);
+    sleep(ms(300)).await;
+    replicas[0].calls(20, false).await;
+    until_all(&replicas, Replica::is_open).await;
+    sleep(ms(5_600)).await;
+    let probing = replicas[0].policy.call(async |_: Attempt| {
+        sleep(ms(500)).await;
+        Err::<(), _>("sick")
+    });
+    let others = async {
+        sleep(ms(100)).await;
+        assert_eq!(replicas[0].breaker(), BreakerState::HalfOpen, "it probes");
+        // One that has requested the probe knows of it, and one without a call does not.
+        assert_eq!(code(replicas[1].call(true).await), Code::Open);
+        sleep(ms(200)).await;
+        assert_eq!(replicas[1].breaker(), BreakerState::HalfOpen);
+        assert_eq!(replicas[2].breaker(), BreakerState::Open { left: Duration::ZERO });
+    };
+    let (_, ()) = tokio::join!(probing, others);
+    assert!(until_all(&replicas, Replica::is_open).await <= ms(250));
+    // Of a prober that has vanished, it is shown until its lease ends.
+    sleep(secs(12)).await;
+    let mut hanging = Box::pin(
+        replicas[0]
+            .policy
+            .call(async |_: Attempt| std::future::pending::<Result<(), &'static str>>().await),
+    );
+    tokio::select! {
+        _ = &mut hanging => panic!("it hangs"),
+        () = sleep(ms(100)) => {}
+    }
+    assert_eq!(code(replicas[1].call(true).await), Code::Open);
+    assert_eq!(replicas[1].breaker(), BreakerState::HalfOpen);
+    replicas[0].set(Faults { is_cut: true, ..Faults::default() });
+    sleep(secs(3)).await;
+    assert_eq!(replicas[1].breaker(), BreakerState::Open { left: Duration::ZERO });
+}
+
+#[tokio::test(start_paused = true)]
+async fn s1785_an_opening_is_counted_once_by_each_process() {
+    let (replicas, _) = fleet(2, with_breaker);
+    sleep(ms(300)).await;
+    replicas[0].calls(20, false).await;
+    until_all(&replicas, Replica::is_open).await;
+    sleep(secs(1)).await;
+    let opened = |replica: &Replica| replica.policy.state().counters.opened().map(|(_, of)| of);
+    assert_eq!(opened(&replicas[0]), [1, 0], "by the process");
+    assert_eq!(opened(&replicas[1]), [0, 1], "by the fleet");
 }
 
 #[tokio::test(start_paused = true)]

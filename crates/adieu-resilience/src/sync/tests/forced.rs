@@ -26,6 +26,54 @@ async fn s916_a_policy_is_forced_open_and_released_in_the_whole_fleet() {
     assert!(until_all(&replicas, |replica| !is_forced(replica)).await <= ms(2_100));
 }
 
+#[tokio::test(start_paused = true)]
+async fn s1782_a_replica_that_starts_after_the_store_has_lost_a_force_is_forced_by_the_others() {
+    let (replicas, memory) = fleet(3, with_breaker);
+    sleep(ms(300)).await;
+    replicas[0].policies.force_open("payments", secs(600), "ops").await.unwrap();
+    let is_forced = |replica: &Replica| replica.policy.status().forced.is_some();
+    until_all(&replicas, is_forced).await;
+    sleep(secs(60)).await;
+    memory.flush();
+    let late = [Replica::start(&memory, with_breaker)];
+    assert!(until_all(&late, is_forced).await <= ms(1_500));
+    let status = late[0].policy.status();
+    assert_eq!(status.forced_by.as_deref(), Some("ops"));
+    assert!(status.forced.unwrap() <= secs(540), "{status:?}");
+    // It still ends with one release.
+    replicas[1].policies.release("payments", "ops").await.unwrap();
+    assert!(until_all(&replicas, |replica| !is_forced(replica)).await <= ms(150));
+    assert!(until_all(&late, |replica| !is_forced(replica)).await <= ms(150));
+    sleep(secs(5)).await;
+    assert!(!replicas.iter().chain(&late).any(is_forced));
+}
+
+// It was cut off for longer than a release is remembered for other reasons.
+#[tokio::test(start_paused = true)]
+async fn s1782_a_replica_that_has_missed_a_release_does_not_bring_the_force_back() {
+    for is_shortened in [false, true] {
+        let (replicas, _) = fleet(3, with_breaker);
+        sleep(ms(300)).await;
+        replicas[0].policies.force_open("payments", secs(3_000), "ops").await.unwrap();
+        let is_forced = |replica: &Replica| replica.policy.status().forced.is_some();
+        until_all(&replicas, is_forced).await;
+        replicas[2].set(Faults { is_cut: true, ..Faults::default() });
+        sleep(secs(1)).await;
+        if is_shortened {
+            replicas[0].policies.force_open("payments", secs(1), "ops").await.unwrap();
+            sleep(secs(2)).await;
+        } else {
+            replicas[0].policies.release("payments", "ops").await.unwrap();
+        }
+        sleep(secs(200)).await;
+        assert!(is_forced(&replicas[2]));
+        replicas[2].set(Faults::default());
+        until_all(&replicas, |replica| !is_forced(replica)).await;
+        sleep(secs(5)).await;
+        assert!(!replicas.iter().any(is_forced));
+    }
+}
+
 // While answers take up to 24 ms and overtake each other: also those to reports that the store has
 // answered before.
 #[tokio::test(start_paused = true)]

@@ -19,10 +19,9 @@ fn s910_a_snapshot_is_sent_when_it_has_changed_and_every_second() {
     let start = crate::time::now();
     let mut sent = Sent::default();
     let mut send = |millis: u64, is_witness: bool, calls: u64| {
-        let sight = WindowCount { calls, failures: 0, generation: 0 };
-        let snapshots =
-            sent.snapshots(start + ms(millis), is_witness, vec![("b".into(), sight, terms)]);
-        snapshots.first().map(|snapshot| snapshot.calls)
+        let sight = WindowCount { calls, failures: 0, is_open: false, generation: 0 };
+        let snapshot = sent.snapshot(start + ms(millis), is_witness, &"b".into(), sight, terms);
+        snapshot.map(|snapshot| snapshot.calls)
     };
     assert_eq!(send(0, true, 0), None, "nothing to say");
     assert_eq!(send(100, true, 5), Some(5));
