@@ -166,8 +166,8 @@ impl Breaker {
     }
 
     /// Sets how many replicas of a fleet must see the ratio themselves before the fleet opens the
-    /// breaker; two by default. If fewer replicas had calls, all of these must see it. Only for shared
-    /// breakers; see [`Policies::shared`](crate::Policies::shared).
+    /// breaker; two by default. If fewer replicas had calls, all of these must see it. The fleet also
+    /// opens if so many replicas have opened their own breakers. Only for shared breakers; see [`Policies::shared`](crate::Policies::shared).
     pub fn witnesses(mut self, replicas: u32) -> Self {
         self.witnesses = replicas;
         self

@@ -47,9 +47,8 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// Opens a policy by hand, for this long. Zero releases it.
     fn force<'a>(&'a self, service: &'a str, force: &'a Force) -> Reply<'a, ()>;
 
-    /// Replaces a connection that may be broken without an error. Returns whether it is certain that the
-    /// server is the same as before: another one, or one that was restarted, may have an older state.
-    fn reconnect(&self) -> Reply<'_, bool>;
+    /// Replaces a connection that may be broken without an error.
+    fn reconnect(&self) -> Reply<'_, ()>;
 
     /// Returns whether there is a connection, which may be broken. Without one, the store is away.
     fn is_connected(&self) -> bool {

@@ -100,7 +100,7 @@ impl Store for Memory {
         })
     }
 
-    fn reconnect(&self) -> Reply<'_, bool> {
-        Box::pin(async { Ok(false) })
+    fn reconnect(&self) -> Reply<'_, ()> {
+        Box::pin(async { Ok(()) })
     }
 }

@@ -110,8 +110,6 @@ struct Connection {
     client: Client,
     /// `None` until the first connection.
     current: Arc<Mutex<Option<MultiplexedConnection>>>,
-    /// The identity of the process that the server was when this last connected again.
-    server: Arc<Mutex<Option<String>>>,
 }
 
 /// Granted, then as text: the wait, how far the state is ahead, and its tolerance, in nanoseconds.
@@ -164,8 +162,7 @@ impl Redis {
     }
 
     fn replaceable(client: Client, current: Option<MultiplexedConnection>) -> Self {
-        let connection =
-            Connection { client, current: Arc::new(Mutex::new(current)), server: Arc::default() };
+        let connection = Connection { client, current: Arc::new(Mutex::new(current)) };
         let replaceable = Some(connection.clone());
         Self(Arc::new(Scripted { replaceable, ..Scripted::new(connection) }))
     }
@@ -276,14 +273,12 @@ where
         })
     }
 
-    fn reconnect(&self) -> Reply<'_, bool> {
+    fn reconnect(&self) -> Reply<'_, ()> {
         Box::pin(async move {
-            let Some(connection) = &self.replaceable else { return Ok(false) };
-            let mut next = connect(&connection.client).await.map_err(failed_by_redis("connect"))?;
-            let server = identity(&mut next).await;
+            let Some(connection) = &self.replaceable else { return Ok(()) };
+            let next = connect(&connection.client).await.map_err(failed_by_redis("connect"))?;
             *lock(&connection.current) = Some(next);
-            let before = std::mem::replace(&mut *lock(&connection.server), server.clone());
-            Ok(server.is_some() && server == before)
+            Ok(())
         })
     }
 
@@ -327,13 +322,6 @@ async fn connect(client: &Client) -> RedisResult<MultiplexedConnection> {
         .set_connection_timeout(Some(CONNECT_WITHIN))
         .set_response_timeout(None);
     client.get_multiplexed_async_connection_with_config(&config).await
-}
-
-/// Returns what distinguishes the process of the server from others, if the user may read it.
-async fn identity(connection: &mut MultiplexedConnection) -> Option<String> {
-    let mut info = redis::cmd("INFO");
-    let info: String = info.arg("server").query_async(connection).await.ok()?;
-    info.lines().find_map(|line| line.strip_prefix("run_id:")).map(str::to_owned)
 }
 
 fn key_of(service: &str, what: &str) -> String {

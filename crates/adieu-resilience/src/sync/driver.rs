@@ -171,7 +171,7 @@ impl Run {
         let now = now();
         self.cadence.on_sent(now, fastrand::f64());
         self.is_syncing = true;
-        let mut report = self.report(now, false);
+        let report = self.report(now, false);
         let (driver, is_away) = (Arc::clone(&self.driver), self.is_away());
         let unanswered = self.unanswered.clone().filter(|_| is_away);
         self.questions.spawn(async move {
@@ -179,15 +179,11 @@ impl Run {
             // A connection whose server has vanished may never report an error, so it is replaced.
             let connected = match is_away {
                 true => within(RECONNECT_WITHIN, store.reconnect()).await,
-                false => Ok(true),
+                false => Ok(()),
             };
-            let is_same_store = matches!(connected, Ok(true));
-            if !is_same_store {
-                report.epoch = 0;
-            }
             let sent = crate::time::now();
             let result = match connected {
-                Ok(_) => within(ASK_WITHIN, store.sync(&driver.link.service, &report)).await,
+                Ok(()) => within(ASK_WITHIN, store.sync(&driver.link.service, &report)).await,
                 Err(error) => Err(error),
             };
             // The store counts as back only if the node that did not answer answers now. Otherwise the
@@ -200,7 +196,7 @@ impl Run {
                 _ => Ok(()),
             };
             let result = answered.and(result);
-            Answered::Synced { sent, is_same_store, result }
+            Answered::Synced { sent, result }
         });
     }
 

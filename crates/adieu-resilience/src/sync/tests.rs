@@ -121,8 +121,8 @@ impl Store for Faulty {
         behind_faults!(self, force(service, force))
     }
 
-    fn reconnect(&self) -> Reply<'_, bool> {
-        Box::pin(async { Ok(false) })
+    fn reconnect(&self) -> Reply<'_, ()> {
+        Box::pin(async { Ok(()) })
     }
 }
 

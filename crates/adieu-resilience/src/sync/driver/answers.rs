@@ -17,8 +17,6 @@ use crate::time::{Instant, now};
 pub(super) enum Answered {
     Synced {
         sent: Instant,
-        /// Otherwise the store may be back with an older state, and everything is read again.
-        is_same_store: bool,
         result: Result<Synced, NoAnswer>,
     },
     Took {
@@ -67,11 +65,8 @@ pub(super) enum NoAnswer {
 impl Run {
     pub(super) fn on_answer(&mut self, answered: Answered) {
         match answered {
-            Answered::Synced { sent, is_same_store, result } => {
+            Answered::Synced { sent, result } => {
                 self.is_syncing = false;
-                if !is_same_store {
-                    self.epoch = 0;
-                }
                 match self.heard(result, Some(sent)) {
                     Some(synced) => {
                         self.learn(sent, synced);
@@ -219,6 +214,8 @@ impl Run {
                     self.cadence.on_failure(now);
                 }
                 self.away_since.get_or_insert(now);
+                // A store that was restarted may be back with an older state.
+                self.epoch = 0;
                 self.driver.link.report_to_checks(false);
                 self.driver.link.set_away(true);
                 if !std::mem::replace(&mut self.is_away_logged, true) {
