@@ -315,7 +315,7 @@ mod tests {
             assert!(SHARED.flush(Duration::from_secs(10)));
             LOGGED.load(Ordering::Relaxed)
         };
-        let lines = |level| log_aside(level, || || drop(LOGGED.fetch_add(1, Ordering::Relaxed)));
+        let lines = |level| log_aside(level, || || _ = LOGGED.fetch_add(1, Ordering::Relaxed));
         // Not before a shutdown logs to stderr.
         lines(Level::WARN);
         assert_eq!(logged(), 0);
