@@ -120,7 +120,7 @@ const RULES: [(u64, Fails); 9] = [
     (11, Fails::Rule(Rule::KeepOrder)),
     (11, Fails::Rule(Rule::SettleBeforeNewOwner)),
     (18, Fails::Rule(Rule::SentIsUnknown)),
-    (0, Fails::Rule(Rule::UnsentIsTakenBack)),
+    (18, Fails::Rule(Rule::UnsentIsTakenBack)),
     (170, Fails::Rule(Rule::HoldAhead)),
     (163, Fails::Rule(Rule::AdmitNested)),
     (8, Fails::Rule(Rule::EmptyBeforeHandOver)),
