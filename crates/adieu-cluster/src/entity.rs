@@ -23,15 +23,21 @@ mod timers;
 use std::fmt;
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::{Poll, ready};
 
 use adieu_fleet::Fence;
+use tokio::task::coop::poll_proceed;
 
+#[cfg(feature = "actors")]
+pub(crate) use mail::WhyStopped;
 pub use mail::{Mail, Replier};
 #[cfg(feature = "actors")]
 pub(crate) use mailbox::Slot;
 #[cfg(feature = "actors")]
 pub(crate) use nested::AsEntity;
 pub(crate) use node::Here;
+#[cfg(feature = "actors")]
+pub(crate) use shard::STOPPED;
 pub(crate) use shard::{Core, Function, Killed, Pass, Path, Sent, SentTell, Shard, Spawner, Tally};
 #[cfg(feature = "http")]
 pub(crate) use shard::{Inside, Requests, Stopped};
@@ -97,7 +103,14 @@ impl<C: Command> Entity<C> {
     /// Cancel safe: a dropped wait loses no mail.
     pub async fn next(&mut self) -> Option<Mail<C>> {
         let unreadable = |to, error| self.shard.core().unreadable(self.id(), to, error);
-        poll_fn(|cx| self.slot.poll_next(cx, unreadable)).await
+        poll_fn(|cx| {
+            // An entity that always has mail would otherwise never yield.
+            let budget = ready!(poll_proceed(cx));
+            let next = ready!(self.slot.poll_next(cx, unreadable));
+            budget.made_progress();
+            Poll::Ready(next)
+        })
+        .await
     }
 
     /// Returns the parts that an actor of this entity needs.

@@ -149,6 +149,11 @@ impl Shared {
         let first: Vec<_> = dropped.iter().take(NAMED).map(|(shard, it)| line(shard, it)).collect();
         let (cluster, region, first) =
             (Arc::clone(&self.cluster), Arc::clone(region), first.join(", "));
+        if tells > 0 {
+            self.troubles.find(format!(
+                "{tells} tells to {region} lost, because this node may no longer act: {first}"
+            ));
+        }
         self.log(move || {
             tracing::warn!(
                 %cluster, %region, entities, busy, asks_not_run = asks, tells_lost = tells, first,

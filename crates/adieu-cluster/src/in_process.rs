@@ -162,7 +162,7 @@ impl Transport for InProcessNode {
         on_event: OnEvent,
     ) -> Result<(), Full> {
         let Some((me, runtime)) = self.joined.get().filter(|_| !self.close.is_cancelled()) else {
-            return Err(Full(envelope));
+            return Err(Full(Box::new(envelope)));
         };
         let mut links = lock(&self.links);
         let link = links.entry(to.clone()).or_insert_with(|| {

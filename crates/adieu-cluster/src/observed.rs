@@ -17,7 +17,9 @@ pub(crate) struct Observed {
     nodes: BTreeMap<NodeId, Node>,
     missing: BTreeMap<(NodeId, Revision), Instant>,
     gone: BTreeMap<NodeId, (Revision, Instant)>,
-    granted: BTreeMap<ShardId, (Revision, Instant)>,
+    /// The epoch of each shard, and since when it has had its owner. A shard that was placed, and not
+    /// moved, has no such time.
+    moved: BTreeMap<ShardId, (Revision, Option<Instant>)>,
     leaderless: Option<Instant>,
     membership_changed: Option<Instant>,
 }
@@ -47,14 +49,19 @@ impl Observed {
         for (id, gone) in &view.gone {
             self.gone.entry(id.clone()).or_insert((gone.changed, now));
         }
-        self.granted.retain(|shard, _| view.shards.contains_key(shard));
+        self.moved.retain(|shard, _| view.shards.contains_key(shard));
         for (shard, record) in &view.shards {
             let epoch = record.value.ownership().map(|it| it.epoch).unwrap_or_default();
-            match self.granted.get_mut(shard) {
+            // The first grant replaces the record with which the shard was created.
+            let was_placed = epoch == Revision::default() || epoch == record.created;
+            match self.moved.get_mut(shard) {
                 Some((before, _)) if *before == epoch => {}
-                Some(entry) => *entry = (epoch, now),
+                Some(entry) => {
+                    let was_free = entry.0 == Revision::default();
+                    *entry = (epoch, (!was_placed && !was_free).then_some(now));
+                }
                 None => {
-                    self.granted.insert(shard.clone(), (epoch, now));
+                    self.moved.insert(shard.clone(), (epoch, (!was_placed).then_some(now)));
                 }
             }
         }
@@ -150,8 +157,9 @@ impl Observed {
         self.gone.get(id).map(|(_, since)| *since)
     }
 
-    /// Returns since when a shard has had its present owner.
-    pub(crate) fn granted_since(&self, shard: &ShardId) -> Option<Instant> {
-        self.granted.get(shard).map(|(_, since)| *since)
+    /// Returns when a shard was last seen to move to its present owner. `None` if no node had owned it
+    /// before.
+    pub(crate) fn moved_at(&self, shard: &ShardId) -> Option<Instant> {
+        self.moved.get(shard).and_then(|(_, moved)| *moved)
     }
 }

@@ -17,6 +17,9 @@ use crate::waiting;
 /// How often a node that leaves looks whether its messages are settled.
 const SETTLE: Duration = Duration::from_millis(5);
 
+/// How many entities are named whose replies are awaited, for each region.
+const NAMED: usize = 3;
+
 /// Why a task of the cluster's phases failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 enum LeaveError {
@@ -24,6 +27,8 @@ enum LeaveError {
     NotAcknowledged { leader: String, within: Duration },
     #[error("entities killed, because they did not end within {}: {entities}", Short(*within))]
     Killed { entities: String, within: Duration },
+    #[error("messages without an outcome when this node was removed, after {}: {messages}", Short(*within))]
+    Unsettled { messages: String, within: Duration },
     #[error("singletons dropped, because they did not end within {}: {names}", Short(*within))]
     Dropped { names: String, within: Duration },
 }
@@ -63,15 +68,9 @@ pub(crate) fn add(shutdown: &Shutdown, shared: &Arc<Shared>) -> Result<(), AddTa
     shutdown.add_task(singletons.0, spec, move |cx| async move { this.exit(cx).await })?;
 
     let this = Arc::clone(shared);
-    let spec = task(removed.1, |it| match it.singletons.is_empty() {
-        true => "waiting for the store".to_owned(),
-        false => format!("still owns {}", it.singletons.join(", ")),
-    });
-    shutdown.add_task(removed.0, spec, move |cx| async move {
-        this.settle(cx.remaining() / 2).await;
-        this.raise_goal(Goal::BeRemoved);
-        this.reaches(|_| false).await;
-    })?;
+    let owner = Arc::clone(shared);
+    let spec = TaskSpec::new(removed.1).describe(move || owner.describe_removal());
+    shutdown.add_task(removed.0, spec, move |cx| async move { this.be_removed(cx).await })?;
 
     let this = Arc::clone(shared);
     let owner = Arc::clone(shared);
@@ -102,6 +101,18 @@ impl Shared {
         waiting_for.strip_prefix(waiting::LEAVE).unwrap_or(waiting_for).to_owned()
     }
 
+    fn describe_removal(&self) -> String {
+        let (goal, singletons) = {
+            let progress = self.progress.borrow();
+            (*self.goal.borrow(), progress.singletons.join(", "))
+        };
+        match self.unsettled(u64::MAX) {
+            Some(messages) if goal < Goal::BeRemoved => format!("waiting for replies: {messages}"),
+            _ if singletons.is_empty() => "waiting for the store".to_owned(),
+            _ => format!("still owns {singletons}"),
+        }
+    }
+
     /// Describes what the end of the driver waits for. An instance that has ended blocks nothing,
     /// even if this node still owns its singleton.
     fn describe_close(&self) -> String {
@@ -129,19 +140,54 @@ impl Shared {
         self.raise_goal(Goal::DrainRegions);
         self.reaches(|it| it.drain >= Drain::Regions && it.regions == 0).await;
         let within = all.saturating_sub(reserve(all));
+        // The messages that this node has sent so far. Those that it sends from now on have the phases
+        // that follow.
+        self.settle(&cx, begun + within, self.here.next_number()).await;
         let killed = self.killed();
         killed.map_or(Ok(()), |entities| Err(LeaveError::Killed { entities, within }))
     }
 
-    /// Waits until every message of this node has its outcome, because a node that was removed
-    /// receives no more replies. New messages do not run: their replies could come too late.
-    async fn settle(&self, within: Duration) {
-        self.regions.all().iter().for_each(|region| region.refuse_new());
-        let until = now() + within;
-        let is_idle = || self.regions.all().iter().all(|region| region.is_idle());
-        while now() < until && !self.progress.borrow().is_outside() && !is_idle() {
-            tokio::time::sleep(SETTLE).await;
+    /// Waits until the messages of this node with lower numbers have their outcomes, because a node
+    /// that was removed receives no more replies. A second signal ends the wait.
+    async fn settle(&self, cx: &TaskCx, until: Instant, before: u64) {
+        let hurried = cx.hurried();
+        tokio::pin!(hurried);
+        while now() < until
+            && !self.progress.borrow().is_outside()
+            && self.unsettled(before).is_some()
+        {
+            tokio::select! {
+                biased;
+                () = &mut hurried => return,
+                () = tokio::time::sleep(SETTLE) => {}
+            }
         }
+    }
+
+    /// Waits for the last replies, and then until this node is removed. New messages do not run: their
+    /// replies could come too late.
+    async fn be_removed(&self, cx: TaskCx) -> Result<(), LeaveError> {
+        self.regions.all().iter().for_each(|region| region.refuse_new());
+        let (begun, all) = (now(), cx.remaining());
+        self.settle(&cx, begun + all.saturating_sub(reserve(all)), u64::MAX).await;
+        let is_outside = self.progress.borrow().is_outside();
+        let unsettled = self.unsettled(u64::MAX).filter(|_| !is_outside);
+        let within = now().saturating_duration_since(begun);
+        self.raise_goal(Goal::BeRemoved);
+        self.reaches(|_| false).await;
+        unsettled.map_or(Ok(()), |messages| Err(LeaveError::Unsettled { messages, within }))
+    }
+
+    /// Returns the messages of this node that have lower numbers and no outcome, in words.
+    fn unsettled(&self, before: u64) -> Option<String> {
+        let regions = self.regions.all().into_iter().filter_map(|region| {
+            let (count, named) = region.unsettled(before, NAMED);
+            let more = if count > named.len() { ", ..." } else { "" };
+            let named = named.join(", ");
+            (count > 0).then(|| format!("{count} to {} ({named}{more})", region.name()))
+        });
+        let regions: Vec<String> = regions.collect();
+        (!regions.is_empty()).then(|| regions.join(", "))
     }
 
     /// Waits for the acknowledgement, then hands the singletons over.

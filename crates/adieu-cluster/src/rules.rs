@@ -9,6 +9,8 @@ pub(crate) enum Rule {
     SettleBeforeNewOwner,
     /// A message that was sent may have run when its deadline passes.
     SentIsUnknown,
+    /// A message that was not sent is taken back at its deadline, and has not run.
+    UnsentIsTakenBack,
     /// A message is admitted only under exactly the epoch that it names.
     EpochEquality,
     /// A message that is ahead of the owner's view is held.

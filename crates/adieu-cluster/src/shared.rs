@@ -24,6 +24,7 @@ use crate::store::{Store, StoreError};
 use crate::time::{Duration, Instant, now};
 use crate::transport::Carrier;
 use crate::troubles::Troubles;
+use crate::view::View;
 use crate::waiting;
 
 pub(crate) struct Shared {
@@ -130,6 +131,13 @@ impl Shared {
             Some(shutdown) => adapter::log(&shutdown, emit),
             None => adapter::log_aside(tracing::Level::WARN, || emit),
         }
+    }
+
+    /// Returns whether this node cannot reach the entities of other nodes, because it was built without
+    /// `listen`.
+    pub(crate) fn lacks_links(&self, view: &View) -> bool {
+        let has_others = view.nodes.keys().any(|id| *id != self.id);
+        self.carrier.is_none() && has_others && !self.regions.all().is_empty()
     }
 
     /// Returns whether the shutdown has begun, or can no longer begin.

@@ -14,6 +14,7 @@ use crate::node::Node;
 use crate::records::{Departure, Mode, NodeId, NodeState, RegionKind, ShardRecord};
 use crate::shared::Shared;
 use crate::time::now;
+use crate::transport::NO_LINKS;
 
 /// The state of a cluster as one node sees it. It may be older than the table by the delay of the
 /// watch.
@@ -330,6 +331,7 @@ impl ClusterStatus {
             gone: gone.collect(),
             singletons: singletons.collect(),
             regions: regions(node, shared),
+            failing_links: [self.failing_links, unlinked(node, shared)].concat(),
             ..self
         }
     }
@@ -347,6 +349,19 @@ fn last_moves(shared: &Shared) -> Vec<LastMove> {
         ago: now.saturating_duration_since(at),
     });
     moves.collect()
+}
+
+/// Returns the other nodes, if this node has regions and was built without links.
+fn unlinked(node: &Node, shared: &Shared) -> Vec<LinkStatus> {
+    let others = node.view().nodes.iter().filter(|(id, _)| **id != shared.id);
+    let others = others.filter(|_| shared.lacks_links(node.view()));
+    let unlinked = others.map(|(id, other)| LinkStatus {
+        node: id.clone(),
+        address: other.value.address.clone().unwrap_or_default(),
+        since: Duration::ZERO,
+        error: NO_LINKS.to_owned(),
+    });
+    unlinked.collect()
 }
 
 fn failing_links(shared: &Shared) -> Vec<LinkStatus> {

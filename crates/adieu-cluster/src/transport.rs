@@ -13,7 +13,11 @@
 //! 4. From when a link has ended until each event of its envelopes has been reported,
 //!    [`Transport::send`] accepts no envelope for the same peer. Otherwise it would overtake those that
 //!    are about to return to their sender.
-//! 5. Neither side blocks: a full queue is an error for the sender, and a receiver refuses.
+//! 5. An envelope that its sender has taken back is never sent: a transport sends one only if
+//!    [`Ticket::send`] succeeds, and otherwise reports [`Event::Returned`].
+//! 6. Neither side blocks: a full queue is an error for the sender, and a receiver refuses.
+
+mod ticket;
 
 use std::fmt;
 use std::pin::Pin;
@@ -24,6 +28,12 @@ use bytes::Bytes;
 use crate::records::{NodeId, ShardId};
 use crate::store::Revision;
 use crate::time::Instant;
+
+pub(crate) use ticket::Ticket;
+
+/// Why a node without a transport reaches no entities of other nodes.
+pub(crate) const NO_LINKS: &str =
+    "this node has no links to others: declare `listen` when you build it";
 
 /// The future of a transport's answer.
 pub(crate) type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -62,6 +72,8 @@ pub(crate) struct Envelope {
     /// It travels as the remaining time, because nodes do not share a clock.
     pub(crate) deadline: Instant,
     pub(crate) payload: Bytes,
+    /// Whether it is sent or was taken back. Only the sending node uses it.
+    pub(crate) ticket: Ticket,
 }
 
 /// An event of an envelope.
@@ -123,7 +135,7 @@ pub(crate) struct FailingLink {
 /// The queue is full, or the events of a link that has ended are being reported: the envelope was not
 /// sent.
 #[derive(Debug)]
-pub(crate) struct Full(pub(crate) Envelope);
+pub(crate) struct Full(pub(crate) Box<Envelope>);
 
 /// Receives the events of one envelope, in order. Called by the transport; must not block.
 pub(crate) type OnEvent = Box<dyn FnMut(Event) + Send>;

@@ -22,7 +22,7 @@ use std::time::Duration;
 use tracing::level_filters::LevelFilter;
 use tracing::{Dispatch, error, info, warn};
 
-use crate::log_thread::{LogProgress, LogThread, current_dispatch};
+use crate::log_thread::{LogProgress, LogThread, current_dispatch, fall_back_to};
 use crate::outcome::{Ending, Outcome};
 use crate::park;
 use crate::phase::Phase;
@@ -146,8 +146,10 @@ impl Journal {
         }
     }
 
-    /// Makes the journal write lines to stderr if there is no subscriber.
+    /// Makes the journal write lines to stderr if there is no subscriber. The same holds for lines
+    /// that belong to no shutdown.
     pub(crate) fn use_stderr(&self) {
+        fall_back_to(|emit| stderr::with_layout(emit));
         self.on_stderr.store(true, Ordering::Relaxed);
     }
 

@@ -6,13 +6,13 @@
 
 use std::collections::VecDeque;
 use std::pin::pin;
-use std::sync::{Arc, Condvar, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, LazyLock, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
-use tracing::Dispatch;
 use tracing::level_filters::LevelFilter;
 use tracing::subscriber::NoSubscriber;
+use tracing::{Dispatch, Level};
 
 use crate::park;
 use crate::shield::{drop_shielded, shielded};
@@ -78,21 +78,46 @@ struct QueuedLine {
 /// Logs the lines of adapters that belong to no shutdown.
 static SHARED: LazyLock<LogThread> = LazyLock::new(LogThread::default);
 
+/// Logs the lines of [`log_aside`] while there is no subscriber.
+type Fallback = fn(&mut dyn FnMut());
+static FALLBACK: OnceLock<Fallback> = OnceLock::new();
+
 /// Queues a log line outside of any shutdown. A separate thread logs it, with the subscriber of the
 /// calling thread.
 ///
-/// Returns at once, and does nothing if no subscriber is interested in this level. `prepare` is
-/// called on the calling thread, and returns the function that logs on the other one.
+/// Returns at once, and does nothing if no subscriber is interested in this level. If there is no
+/// subscriber, and a shutdown of this process logs to stderr, the line goes there if its level is
+/// INFO or higher. `prepare` is called on the calling thread, and returns the function that logs on
+/// the other one.
 ///
 /// Use it for tasks that belong to no shutdown and must survive a subscriber that panics or blocks.
 /// Tasks that belong to a shutdown use [`log`](crate::adapter::log).
-pub fn log_aside<Emit: FnOnce() + Send + 'static>(
-    level: tracing::Level,
-    prepare: impl FnOnce() -> Emit,
-) {
-    if level <= LevelFilter::current() {
-        SHARED.submit(current_dispatch(), prepare());
+pub fn log_aside<Emit: FnOnce() + Send + 'static>(level: Level, prepare: impl FnOnce() -> Emit) {
+    let (is_enabled, falls_back) = (level <= LevelFilter::current(), level <= Level::INFO);
+    if !is_enabled && !falls_back {
+        return;
     }
+    let dispatch = current_dispatch();
+    if dispatch.is_none()
+        && falls_back
+        && let Some(fallback) = FALLBACK.get()
+    {
+        let mut emit = Some(prepare());
+        SHARED.submit(None, move || {
+            fallback(&mut || {
+                if let Some(emit) = emit.take() {
+                    emit();
+                }
+            });
+        });
+    } else if is_enabled {
+        SHARED.submit(dispatch, prepare());
+    }
+}
+
+/// Sets what logs the lines of [`log_aside`] while there is no subscriber.
+pub(crate) fn fall_back_to(fallback: Fallback) {
+    let _ = FALLBACK.set(fallback);
 }
 
 /// Waits for the lines of [`log_aside`] at the end of the process, for up to `within`.
@@ -273,5 +298,35 @@ impl QueuedLine {
             Some(dispatch) => tracing::dispatcher::with_default(dispatch, emit),
             None => emit(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    static LOGGED: AtomicUsize = AtomicUsize::new(0);
+
+    #[test]
+    fn s1823_a_line_of_no_shutdown_is_logged_without_a_subscriber() {
+        let logged = || {
+            assert!(SHARED.flush(Duration::from_secs(10)));
+            LOGGED.load(Ordering::Relaxed)
+        };
+        let lines = |level| log_aside(level, || || _ = LOGGED.fetch_add(1, Ordering::Relaxed));
+        // Not before a shutdown logs to stderr.
+        lines(Level::WARN);
+        assert_eq!(logged(), 0);
+        fall_back_to(|emit| {
+            LOGGED.fetch_add(10, Ordering::Relaxed);
+            emit();
+        });
+        lines(Level::WARN);
+        lines(Level::INFO);
+        assert_eq!(logged(), 22);
+        lines(Level::DEBUG);
+        assert_eq!(logged(), 22);
     }
 }

@@ -389,7 +389,12 @@ impl<'a, C> Caller<'a, C> {
         Fut: Future<Output = Result<T, E>>,
         C: Classify<T, E>,
     {
-        self.call.run(self.classify, f).await
+        let outcome = self.call.run(self.classify, f).await;
+        if matches!(outcome, Err(CallError::Refused(_))) {
+            // A refusal may come at the first poll, and a loop of such calls would never yield.
+            tokio::task::coop::consume_budget().await;
+        }
+        outcome
     }
 }
 

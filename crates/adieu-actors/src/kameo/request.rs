@@ -101,8 +101,14 @@ where
 
     async fn send_with(self, reply: Option<BoxReplySender>) -> Result<(), SendError<M>> {
         let Self { to, message, mailbox_timeout } = self;
-        let (parcel, signal) =
-            Parcel::new(to, message, reply).map_err(SendError::ActorNotRunning)?;
+        let (parcel, signal) = match Parcel::new(to, message, reply) {
+            Ok(sent) => sent,
+            Err(message) => {
+                // A loop of refused messages would otherwise never yield.
+                tokio::task::coop::consume_budget().await;
+                return Err(SendError::ActorNotRunning(message));
+            }
+        };
         let mailbox = to.actor.mailbox_sender();
         let sent = match mailbox_timeout {
             Some(timeout) => mailbox.send_timeout(signal, timeout).await,

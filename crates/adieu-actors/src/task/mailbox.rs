@@ -64,6 +64,8 @@ impl<M: Send + 'static> Mailbox<M> {
         }
         node.record().count_refused(type_name::<M>());
         drop(sending); // After the message was counted; see `until_sent`.
+        // A refusal may come at the first poll, and a loop of such calls would never yield.
+        tokio::task::coop::consume_budget().await;
         Err(SendError { message })
     }
 

@@ -212,3 +212,24 @@ async fn s1472_a_task_runs_only_if_the_code_around_it_allows_that() {
     assert_eq!(report.nodes[0].ending(), &NodeEnding::Killed, "{report}");
     assert_eq!(system.dead_letter_count(), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn s1829_a_loop_of_refused_messages_yields_to_other_tasks() {
+    let system = ActorSystem::new("shop");
+    let ends = task(1, async |_: Inbox<u32>| {});
+    let ended = system.spawn("ends", ends).await.unwrap();
+    ended.terminated().await;
+    let sent = AtomicUsize::new(0);
+    let refused = async {
+        while sent.fetch_add(1, Ordering::Relaxed) < 100_000 {
+            assert!(ended.send(1).await.is_err());
+        }
+    };
+    tokio::select! {
+        biased;
+        () = refused => {}
+        () = std::future::ready(()) => {}
+    }
+    let sent = sent.load(Ordering::Relaxed);
+    assert!((1..1_000).contains(&sent), "{sent} messages without a yield");
+}

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use adieu_actors::{ActorSystem, Around, Ended, Node, NodePath, Spawn, SpawnError};
 
 use super::cx::EntityCx;
-use crate::entity::{AsEntity, Entity, Here, Mail, Slot};
+use crate::entity::{AsEntity, Entity, Here, Mail, STOPPED, Slot, WhyStopped};
 use crate::message::Command;
 use crate::time::{Duration, LONGEST, now};
 use tokio::time::sleep;
@@ -30,6 +30,8 @@ struct Running<C: Command, A> {
     path: NodePath,
     slot: Arc<Slot<C>>,
     has_ended: bool,
+    /// For the asks that the actor drops.
+    stopped: WhyStopped,
 }
 
 /// Lets an actor run only while its node may act, and marks its code as that of an entity.
@@ -56,6 +58,7 @@ where
         let Some(mut mail) = mail else { break };
         loop {
             let (handled, is_ask) = (mail.handled(), mail.is_ask());
+            mail.is_for_actor(Arc::clone(&running.stopped));
             match running.send(mail).await {
                 Ok(()) => {
                     let Err(_) = handled.await;
@@ -102,8 +105,17 @@ where
     let path = NodePath::user().child(&name).map_err(|error| error.to_string())?;
     let cx = EntityCx { id: me.id().into(), fence: me.fence(), here: Arc::clone(&here) };
     // It exists before the actor: if the start is dropped, the actor must not go on.
-    let mut running =
-        Running { actor: None, node: None, system: system.clone(), path, slot, has_ended: false };
+    let (standing, killed) = (Arc::clone(&here), Arc::clone(&slot));
+    let stopped = move || (!standing.is_good() || killed.is_killed()).then_some(STOPPED);
+    let mut running = Running {
+        actor: None,
+        node: None,
+        system: system.clone(),
+        path,
+        slot,
+        has_ended: false,
+        stopped: Arc::new(stopped),
+    };
     let spawned = system.spawn_around(&name, create(cx), Arc::new(Scope(here))).await;
     running.has_ended = spawned.is_err();
     let actor = spawned.map_err(text)?;

@@ -253,7 +253,7 @@ impl ClusterBuilder {
         for (what, value) in [("entities", self.entities), ("starts", self.entity_starts as usize)]
         {
             if value == 0 {
-                let (name, least, most) = ("of this node".into(), 1, u64::from(u32::MAX));
+                let (name, least, most) = ("this node".into(), 1, u64::from(u32::MAX));
                 return Err(ClusterError::Number { what, name, value: 0, least, most });
             }
         }

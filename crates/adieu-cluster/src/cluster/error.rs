@@ -78,12 +78,12 @@ pub enum ClusterError {
         /// The singleton or region.
         name: Arc<str>,
     },
-    /// A number of a region is out of bounds.
-    #[error("region {name} has {value} {what}, but must have {least} to {most}")]
+    /// A number of a region or of this node is out of bounds.
+    #[error("{name} cannot have {value} {what}: set a number from {least} to {most}")]
     Number {
         /// The unit of the number, such as `shards`.
         what: &'static str,
-        /// The region.
+        /// The region, such as `region cart`, or `this node`.
         name: Arc<str>,
         /// The number.
         value: u64,

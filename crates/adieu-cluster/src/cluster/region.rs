@@ -118,7 +118,8 @@ impl<C: Command> RegionBuilder<C> {
         let name = checked("a region", &name)?;
         let bounded = |what, value: u64, least: u64, most: u64| {
             let fits = (least..=most).contains(&value);
-            let error = ClusterError::Number { what, name: Arc::clone(&name), value, least, most };
+            let name = format!("region {name}").into();
+            let error = ClusterError::Number { what, name, value, least, most };
             fits.then_some(()).ok_or(error)
         };
         bounded("shards", shards.into(), 1, MOST_SHARDS.into())?;

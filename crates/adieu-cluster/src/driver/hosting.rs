@@ -13,7 +13,7 @@ use crate::regions::{Hosted, Inbox};
 use crate::shared::{DrainTime, Shared};
 use crate::store::Revision;
 use crate::time::{Duration, Instant};
-use crate::transport::Peer;
+use crate::transport::{NO_LINKS, Peer};
 
 /// The longest drain of a shard that moves while this node stays. No deadline limits such a move,
 /// so it waits for slow handlers. But messages to the shard are kept meanwhile, so a handler that
@@ -30,6 +30,8 @@ pub(super) struct Hosting {
     seen: Option<Revision>,
     draining: BTreeMap<ShardId, Draining>,
     is_lost: bool,
+    /// Whether it was logged that this node has no links, although it needs some.
+    is_unlinked: bool,
 }
 
 struct Draining {
@@ -45,7 +47,13 @@ struct Draining {
 
 impl Hosting {
     pub(super) fn new(shared: &Arc<Shared>) -> Self {
-        Self { shared: Arc::clone(shared), seen: None, draining: BTreeMap::new(), is_lost: false }
+        Self {
+            shared: Arc::clone(shared),
+            seen: None,
+            draining: BTreeMap::new(),
+            is_lost: false,
+            is_unlinked: false,
+        }
     }
 
     /// Brings the regions in line with the machine.
@@ -71,6 +79,7 @@ impl Hosting {
                 let mine = mine.map(|(shard, held)| (shard.number, held.epoch)).collect();
                 region.see(node.view(), &mine);
             }
+            self.check_links(node);
         }
         let shared = &self.shared;
         self.draining.retain(|shard, draining| {
@@ -97,6 +106,17 @@ impl Hosting {
             let (here, regions) = (Arc::clone(&shared.here), Arc::clone(&shared.regions));
             carrier.start(&me, runtime, Arc::new(Inbox { here, regions }));
             let _ = shared.here.transport.set(Arc::clone(carrier).into_transport());
+        }
+    }
+
+    /// Logs once that this node has regions and no links, although there are other nodes.
+    fn check_links(&mut self, node: &Node) {
+        if !self.is_unlinked && self.shared.lacks_links(node.view()) {
+            self.is_unlinked = true;
+            let (cluster, node) = (Arc::clone(&self.shared.cluster), self.shared.id.clone());
+            self.shared.log(move || {
+                tracing::warn!(%cluster, %node, advice = NO_LINKS, "no links to other nodes");
+            });
         }
     }
 

@@ -23,7 +23,14 @@ pub struct Replier<R: serde::Serialize> {
     /// Dropped when the mail was replied to or dropped.
     #[cfg(feature = "actors")]
     handled: Option<tokio::sync::oneshot::Sender<std::convert::Infallible>>,
+    /// Returns why the actor that has the mail was stopped.
+    #[cfg(feature = "actors")]
+    stopped: Option<WhyStopped>,
 }
+
+/// Returns why an actor was stopped; `None` if it was not.
+#[cfg(feature = "actors")]
+pub(crate) type WhyStopped = std::sync::Arc<dyn Fn() -> Option<&'static str> + Send + Sync>;
 
 // === impl Mail ===
 
@@ -40,6 +47,8 @@ impl<C: Command> Mail<C> {
             to,
             #[cfg(feature = "actors")]
             handled: None,
+            #[cfg(feature = "actors")]
+            stopped: None,
         };
         Ok(Self { command, replier, id: MailId::new(id), deadline })
     }
@@ -50,6 +59,12 @@ impl<C: Command> Mail<C> {
         let (handled, waits) = tokio::sync::oneshot::channel();
         self.replier.handled = Some(handled);
         waits
+    }
+
+    /// Sets what returns why the actor that gets the mail was stopped, for a mail that it drops.
+    #[cfg(feature = "actors")]
+    pub(crate) fn is_for_actor(&mut self, stopped: WhyStopped) {
+        self.replier.stopped = Some(stopped);
     }
 
     /// Returns the command.
@@ -117,7 +132,10 @@ impl<R: serde::Serialize> Replier<R> {
 impl<R: serde::Serialize> Drop for Replier<R> {
     fn drop(&mut self) {
         if self.is_ask() {
-            let why = why_dropped().map(|why| Unknown::Ended(why.to_owned()));
+            let why = why_dropped();
+            #[cfg(feature = "actors")]
+            let why = why.or_else(|| self.stopped.as_ref()?());
+            let why = why.map(|why| Unknown::Ended(why.to_owned()));
             self.take().unknown(why.unwrap_or(Unknown::NoReply));
         }
     }

@@ -176,6 +176,11 @@ impl<C: Command> Slot<C> {
         self.lock().remainder = Some(remainder);
     }
 
+    /// Returns whether the instance was killed.
+    pub(crate) fn is_killed(&self) -> bool {
+        self.lock().is_killed
+    }
+
     pub(super) fn take_remainder(&self) -> Option<Remainder> {
         self.lock().remainder.take()
     }

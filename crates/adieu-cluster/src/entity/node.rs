@@ -134,6 +134,12 @@ impl Here {
         self.sequence.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// Returns a number that is higher than those of all messages so far.
+    pub(crate) fn next_number(&self) -> u64 {
+        // Relaxed: a message that is sent at the same instant may be counted or not.
+        self.sequence.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn message_id(&self, sequence: u64) -> MessageId {
         let incarnation = Revision::new(self.incarnation.load(Ordering::Relaxed));
         MessageId { incarnation, sequence }

@@ -26,12 +26,14 @@ use adieu_core::adapter::lock;
 use after::After;
 pub(crate) use core::{Core, Function, Spawner, Tally};
 use deadlines::Deadlines;
+#[cfg(feature = "actors")]
+pub(crate) use life::STOPPED;
 pub(crate) use owning::Pass;
 use running::Running;
 #[cfg(feature = "http")]
 pub(crate) use running::{Inside, Requests, Stopped};
-use sending::Sending;
 pub(crate) use sending::{Path, Sent, SentTell};
+use sending::{Sending, take_back};
 pub(crate) use status::Killed;
 use tokio_util::sync::CancellationToken;
 
@@ -172,7 +174,8 @@ impl<C: Command> Timed for Shard<C> {
             inner.admission.advance(now, &mut decided);
             self.decided(inner, decided, after);
             let mut effects = Vec::new();
-            inner.route.advance(now, &mut effects);
+            let Inner { route, sending, .. } = &mut *inner;
+            route.advance(now, |id| take_back(sending, id), &mut effects);
             self.carry_out(inner, effects, now, after);
         });
     }

@@ -65,12 +65,12 @@ impl Link {
         (Self { queue, ending: Arc::clone(&ending) }, carry(net, me, to, (sent, ending), close))
     }
 
-    pub(super) fn send(&self, envelope: Envelope, on_event: OnEvent) -> Result<(), Envelope> {
+    pub(super) fn send(&self, envelope: Envelope, on_event: OnEvent) -> Result<(), Box<Envelope>> {
         let is_ending = self.ending.lock();
         if *is_ending {
-            return Err(envelope);
+            return Err(Box::new(envelope));
         }
-        self.queue.try_send((envelope, on_event)).map_err(|error| error.into_inner().0)
+        self.queue.try_send((envelope, on_event)).map_err(|error| Box::new(error.into_inner().0))
     }
 }
 
@@ -146,6 +146,9 @@ impl Carried {
         while self.sent.front().is_some_and(|(due, ..)| *due <= now) {
             let Some((_, number, envelope)) = self.sent.pop_front() else { break };
             match self.net.reach(&self.me, &self.to) {
+                Ok(_) if !envelope.ticket.send() => {
+                    self.report(number, Event::Returned("it was taken back".to_owned()));
+                }
                 Ok(receiver) => {
                     if let Some((_, is_read)) = self.waiting.get_mut(&number) {
                         *is_read = true;

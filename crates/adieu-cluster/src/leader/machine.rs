@@ -215,10 +215,9 @@ impl Known<'_> {
         let (fresh, _) = self.observed.fresh(self.now, self.settings.settle);
         let eligible = Eligible { fresh: &fresh, without: None };
         let rested = |shard: &ShardId| {
-            let since = self.observed.granted_since(shard);
-            let until = since.map(|since| since + self.settings.rest);
+            let until = self.observed.moved_at(shard).map(|moved| moved + self.settings.rest);
             until.into_iter().filter(|until| self.now < *until).for_each(|until| wake.at(until));
-            until.is_some_and(|until| until <= self.now)
+            until.is_none_or(|until| until <= self.now)
         };
         let moves = rebalance(self.view, eligible, self.settings.limits, rested);
         let request = moves.into_iter().take(self.batch).filter_map(|(id, target)| {

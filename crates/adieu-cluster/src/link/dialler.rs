@@ -214,7 +214,11 @@ async fn converse(core: &Core, lane: &Lane, mut link: Link) -> (String, bool) {
             }
             () = &mut timer => {
                 if is_finishing {
-                    break (None, "the peer did not close the link in time".to_owned());
+                    let why = match core.closing.is_cancelled() {
+                        true => "this node closed its links before the reply",
+                        false => "the peer did not close the link in time",
+                    };
+                    break (None, why.to_owned());
                 }
                 let since = now().checked_sub(core.limits.idle).unwrap_or_else(now);
                 let next = match lane.finish_if_unused_since(since) {

@@ -11,7 +11,7 @@ use super::limits::LONGEST_TEXT;
 use crate::records::{NodeId, ShardId};
 use crate::store::Revision;
 use crate::time::{Duration, Instant, LONGEST};
-use crate::transport::{Envelope, MessageId, Peer, Refusal, Reply};
+use crate::transport::{Envelope, MessageId, Peer, Refusal, Reply, Ticket};
 
 /// From the node that has dialled.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -191,8 +191,18 @@ const UNKNOWN: u32 = 3;
 
 impl Parcel {
     pub(crate) fn pack(envelope: Envelope, now: Instant) -> Self {
-        let Envelope { shard, epoch, entity, id, is_ask, is_nested, is_request, deadline, payload } =
-            envelope;
+        let Envelope {
+            shard,
+            epoch,
+            entity,
+            id,
+            is_ask,
+            is_nested,
+            is_request,
+            deadline,
+            payload,
+            ticket: _,
+        } = envelope;
         let remaining = deadline.saturating_duration_since(now);
         Self {
             region: shard.region.as_ref().to_owned(),
@@ -221,6 +231,7 @@ impl Parcel {
             is_request: self.is_request,
             deadline: now + remaining,
             payload: self.payload,
+            ticket: Ticket::default(),
         }
     }
 }

@@ -92,7 +92,7 @@ impl Lane {
         }
         state.reach_at(address);
         if state.is_ending {
-            return Pushed::Full(Full(envelope));
+            return Pushed::Full(Full(Box::new(envelope)));
         }
         if let Err(full) = state.machine.push(envelope, on_event) {
             return Pushed::Full(full);

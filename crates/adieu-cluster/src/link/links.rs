@@ -149,7 +149,7 @@ impl Transport for Links {
         mut on_event: OnEvent,
     ) -> Result<(), Full> {
         loop {
-            let Some(lane) = self.lane(to, address) else { return Err(Full(envelope)) };
+            let Some(lane) = self.lane(to, address) else { return Err(Full(Box::new(envelope))) };
             match lane.push(address, envelope, on_event) {
                 Pushed::Queued => return Ok(()),
                 Pushed::Full(full) => return Err(full),

@@ -91,7 +91,7 @@ impl<T> Outgoing<T> {
             || (outstanding > 0 && self.bytes + size > self.limits.outstanding_bytes)
             || self.unanswered.len() >= self.limits.unanswered;
         if self.state == State::Closed {
-            return Err(Full(envelope));
+            return Err(Full(Box::new(envelope)));
         }
         let (limit, length) = (self.limits.message, envelope.payload.len() + envelope.entity.len());
         if length > limit {
@@ -100,7 +100,7 @@ impl<T> Outgoing<T> {
             return Ok(());
         }
         if is_full {
-            return Err(Full(envelope));
+            return Err(Full(Box::new(envelope)));
         }
         self.bytes += size;
         self.queued.push_back((envelope, tag));
@@ -126,14 +126,14 @@ impl<T> Outgoing<T> {
         while length < self.limits.frame {
             let Some((envelope, tag)) = self.queued.pop_front() else { break };
             let size = size_of(&envelope);
-            if envelope.deadline <= now {
+            if envelope.deadline > now && length > 0 && length + size > self.limits.frame {
+                self.queued.push_front((envelope, tag));
+                break;
+            }
+            if envelope.deadline <= now || !envelope.ticket.send() {
                 self.bytes -= size;
                 self.report(tag, Event::Returned(EXPIRED.to_owned()));
                 continue;
-            }
-            if length > 0 && length + size > self.limits.frame {
-                self.queued.push_front((envelope, tag));
-                break;
             }
             length += size;
             self.last_sent += 1;

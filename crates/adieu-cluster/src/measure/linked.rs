@@ -11,7 +11,7 @@ use crate::records::{NameError, NodeId, ShardId};
 use crate::store::Revision;
 use crate::time::{Duration, now};
 use crate::transport::{
-    Answer, Envelope, Event, MessageId, Peer, Pending, Receiver, Reply, Transport,
+    Answer, Envelope, Event, MessageId, Peer, Pending, Receiver, Reply, Ticket, Transport,
 };
 
 /// A node that asks another one, which replies with the payload.
@@ -96,6 +96,7 @@ impl Linked {
             is_request: false,
             deadline: now() + Duration::from_secs(60),
             payload,
+            ticket: Ticket::default(),
         };
         let on_event = Box::new(move |event| {
             if event != Event::Admitted

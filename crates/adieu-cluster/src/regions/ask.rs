@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use pin_project_lite::pin_project;
+use tokio::task::coop::poll_proceed;
 use tokio::time::Sleep;
 
 use super::WITHIN;
@@ -41,7 +42,7 @@ pin_project! {
         // Taken when it is sent for the last time.
         command: Option<C>,
         copy: Option<fn(&C) -> C>,
-        // When it was created: the first poll follows at once.
+        // When it was created, if the first poll follows at once.
         now: Option<Instant>,
         deadline: Instant,
         sent: Option<Sent<C::Reply>>,
@@ -131,6 +132,12 @@ impl<C: Command> Future for Asking<'_, C> {
             let sent = match this.sent {
                 Some(sent) => sent,
                 None => {
+                    // An ask that is refused at its first poll would otherwise never yield in a loop.
+                    let Poll::Ready(budget) = poll_proceed(cx) else {
+                        *this.now = None;
+                        return Poll::Pending;
+                    };
+                    budget.made_progress();
                     let (command, kind) = match (&*this.copy, &*this.command) {
                         (Some(copy), Some(command)) => (Some(copy(command)), Kind::IdempotentAsk),
                         _ => (this.command.take(), Kind::Ask),

@@ -84,8 +84,9 @@ pub(crate) trait Hosted: Send + Sync {
 
     fn count(&self) -> RegionCount;
 
-    /// Returns whether no message of this node waits for its outcome.
-    fn is_idle(&self) -> bool;
+    /// Returns how many messages of this node with lower numbers have no outcome, and the entities of
+    /// the first of them.
+    fn unsettled(&self, before: u64, named: usize) -> (usize, Vec<Arc<str>>);
 
     fn passes(&self, number: u32) -> usize;
 
@@ -234,8 +235,10 @@ impl<C: Command> Hosted for RegionInner<C> {
         all
     }
 
-    fn is_idle(&self) -> bool {
-        self.shards.iter().all(|shard| shard.count().is_idle)
+    fn unsettled(&self, before: u64, named: usize) -> (usize, Vec<Arc<str>>) {
+        let mut names = Vec::new();
+        let counts = self.shards.iter().map(|shard| shard.unsettled(before, named, &mut names));
+        (counts.sum(), names)
     }
 
     fn passes(&self, number: u32) -> usize {

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use tokio::sync::oneshot;
+use tokio::task::coop::poll_proceed;
 
 use super::WITHIN;
 use crate::entity::{SentTell, Shard};
@@ -71,6 +72,10 @@ impl<C: Command> Future for Telling<'_, C> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
+        if this.command.is_some() {
+            // A tell that ends at its first poll would otherwise never yield in a loop.
+            ready!(poll_proceed(cx)).made_progress();
+        }
         if let Some(command) = this.command.take() {
             match this.shard.tell(&this.key, command, this.deadline) {
                 Ok(SentTell::Admitted) => return Poll::Ready(Ok(())),

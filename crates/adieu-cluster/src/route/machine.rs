@@ -25,6 +25,9 @@ use crate::transport::{Event, Refusal, Reply};
 /// How many messages are kept for a shard.
 const KEPT: usize = 1_000;
 
+/// Why a message that was taken back had not been sent.
+const NOT_SENT: &str = "the link to the owner has not sent it";
+
 /// The messages of this node to one shard.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Route {
@@ -96,6 +99,7 @@ impl Route {
     }
 
     /// Returns whether nothing is known about any message.
+    #[cfg(test)]
     pub(crate) fn is_idle(&self) -> bool {
         self.messages.is_empty()
     }
@@ -237,9 +241,19 @@ impl Route {
 
     /// Ends every message without an outcome, because no event and no time will be reported after
     /// this.
-    pub(crate) fn abandon(&mut self, why: &str, out: &mut Vec<Effect>) {
+    pub(crate) fn abandon(
+        &mut self,
+        why: &str,
+        mut take_back: impl FnMut(u64) -> bool,
+        out: &mut Vec<Effect>,
+    ) {
         self.close(out);
         for id in self.messages.keys().copied().collect::<Vec<_>>() {
+            let is_outstanding =
+                self.messages.get(&id).is_some_and(|it| it.state == State::Outstanding);
+            if is_outstanding && take_back(id) {
+                self.did_not_run(id, NotRun::Closed, out);
+            }
             self.finish(id, Outcome::Unknown(Unknown::NotReplied(why.to_owned())), out);
         }
         self.messages.clear();
@@ -247,10 +261,16 @@ impl Route {
         self.lanes = Default::default();
     }
 
-    /// Handles the deadlines and the repeated attempts that are due.
-    pub(crate) fn advance(&mut self, now: Instant, out: &mut Vec<Effect>) {
+    /// Handles the deadlines and the repeated attempts that are due. `take_back` takes a message back
+    /// from the transport, and returns false if it was sent.
+    pub(crate) fn advance(
+        &mut self,
+        now: Instant,
+        mut take_back: impl FnMut(u64) -> bool,
+        out: &mut Vec<Effect>,
+    ) {
         while let Some((_, id)) = self.deadlines.first().copied().filter(|(at, _)| *at <= now) {
-            self.expire(id, out);
+            self.expire(id, &mut take_back, out);
         }
         while let Some((at, id)) = self.resting.first().copied().filter(|(at, _)| *at <= now) {
             self.resting.remove(&(at, id));
@@ -261,10 +281,17 @@ impl Route {
 
     // --- how messages end ---
 
-    fn expire(&mut self, id: u64, out: &mut Vec<Effect>) {
-        let Some(message) = self.messages.get(&id) else { return };
+    fn expire(&mut self, id: u64, take_back: &mut impl FnMut(u64) -> bool, out: &mut Vec<Effect>) {
+        let Some(message) = self.messages.get_mut(&id) else { return };
         match message.state.clone() {
             State::Kept(why) => self.did_not_run(id, NotRun::Expired(why), out),
+            State::Outstanding if self.rules.holds(Rule::UnsentIsTakenBack) && take_back(id) => {
+                // As if the transport had returned it.
+                let why = Waited::Unreachable(NOT_SENT.to_owned());
+                message.state = State::Kept(why.clone());
+                self.lanes[usize::from(message.is_nested)].outstanding -= 1;
+                self.did_not_run(id, NotRun::Expired(why), out);
+            }
             State::Outstanding if !self.rules.holds(Rule::SentIsUnknown) => {
                 self.did_not_run(id, NotRun::Expired(Waited::Moving), out);
             }

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 
 use super::{
-    Answer, Envelope, Event, MessageId, OnEvent, Peer, Pending, Receiver, Refusal, Reply, Transport,
+    Answer, Envelope, Event, MessageId, OnEvent, Peer, Pending, Receiver, Refusal, Reply, Ticket,
+    Transport,
 };
 use crate::records::ShardId;
 use crate::store::Revision;
@@ -109,6 +110,7 @@ fn envelope(number: u64, is_ask: bool) -> Envelope {
         is_request: false,
         deadline: now() + Duration::from_secs(30),
         payload: Bytes::from(vec![b'x'; 10]),
+        ticket: Ticket::default(),
     }
 }
 

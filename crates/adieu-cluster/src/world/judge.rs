@@ -19,9 +19,9 @@ pub(super) struct Judge {
     truth: View,
     /// The highest epoch that was granted, by shard, and the highest that has run.
     granted: BTreeMap<ShardId, Revision>,
-    /// When the last grant was committed.
-    granted_at: BTreeMap<ShardId, Time>,
-    /// For how long a shard stays after a grant, unless an operator or its owner moves it.
+    /// When a shard was last given to another owner than the one before.
+    moved_at: BTreeMap<ShardId, Time>,
+    /// For how long a shard stays after a move, unless an operator or its owner moves it.
     rest: Time,
     ran: BTreeMap<ShardId, Ran>,
     looks: u64,
@@ -49,7 +49,7 @@ impl Judge {
             keys,
             truth: View::default(),
             granted: BTreeMap::new(),
-            granted_at: BTreeMap::new(),
+            moved_at: BTreeMap::new(),
             // The clock of the leader may be fast by five percent.
             rest: rest.div_f64(1.06).as_micros() as Time,
             ran: BTreeMap::new(),
@@ -128,13 +128,20 @@ impl Judge {
                     Some(Key::Shard(shard)) => {
                         let after: ShardRecord = decode(value).unwrap();
                         let problem = self.shard_written(what, &shard, &after, by);
-                        let granted_at = self.granted_at.get(&shard).copied().unwrap_or_default();
-                        let is_early = what == Purpose::RequestMove && now < granted_at + self.rest;
+                        let rests = self.moved_at.get(&shard).map(|moved| moved + self.rest);
+                        let is_early =
+                            what == Purpose::RequestMove && rests.is_some_and(|until| now < until);
                         // A commit without a session is the request of an operator.
                         let problem = problem.or((is_early && by.is_some())
                             .then_some("moved for balance soon after it was moved"));
                         if let ShardRecord::Owned(grant) = after {
-                            self.granted_at.insert(shard.clone(), now);
+                            // Its first placement is no move.
+                            let before = self.truth.shards.get(&shard);
+                            if before.is_some_and(|it| it.value.ownership().is_some()) {
+                                self.moved_at.insert(shard.clone(), now);
+                            } else {
+                                self.moved_at.remove(&shard);
+                            }
                             self.granted.insert(shard.clone(), grant.epoch);
                             *self.grants.entry(shard.clone()).or_default() += 1;
                         }

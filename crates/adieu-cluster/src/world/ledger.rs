@@ -39,6 +39,8 @@ struct Entry {
     asked: Asked,
     runs: u32,
     outcome: Option<Outcome>,
+    /// A connection has sent it, or it went straight into a mailbox.
+    was_sent: bool,
     /// Its sender is gone, or no longer waits.
     is_excused: bool,
     /// A kill, a crash, a failure or a lost place has ended its handler, or emptied the mailbox.
@@ -61,7 +63,14 @@ impl Ledger {
     }
 
     pub(super) fn asked(&mut self, key: Key, asked: Asked) {
-        let entry = Entry { asked, runs: 0, outcome: None, is_excused: false, was_killed: false };
+        let entry = Entry {
+            asked,
+            runs: 0,
+            outcome: None,
+            was_sent: false,
+            is_excused: false,
+            was_killed: false,
+        };
         self.entries.insert(key, entry);
     }
 
@@ -74,6 +83,14 @@ impl Ledger {
 
     fn first(&self, key: Key) -> Key {
         self.first.get(&key).copied().unwrap_or(key)
+    }
+
+    /// A message has left its sender.
+    pub(super) fn sent(&mut self, key: Key) {
+        let key = self.first(key);
+        if let Some(entry) = self.entries.get_mut(&key) {
+            entry.was_sent = true;
+        }
     }
 
     /// A handler begins with a message.
@@ -175,7 +192,7 @@ impl Ledger {
             }
             Outcome::Unknown(why) => {
                 let has_reason = match why {
-                    Unknown::Expired => is_past,
+                    Unknown::Expired => is_past && entry.was_sent,
                     Unknown::Lost(why) => why != BYE,
                     Unknown::NotReplied(_) => entry.was_killed,
                 };

@@ -6,6 +6,9 @@ use super::host::Mail;
 use super::{MILLI, Time};
 use crate::transport::Event as Fate;
 
+/// Why a connection returns what it never sent.
+pub(super) const REFUSED: &str = "connection refused";
+
 /// A link from a sender to a receiver. Envelopes go one way, answers the other.
 #[derive(Default)]
 pub(super) struct Link {
@@ -21,6 +24,8 @@ pub(super) struct Link {
     /// link accepts nothing.
     pub(super) ending: VecDeque<(u64, Fate)>,
     sent: u64,
+    /// The envelopes that their sender has taken back: a connection and a place on it.
+    taken_back: BTreeSet<(u32, u64)>,
     /// The last envelope that the receiver has read, and on which connection.
     pub(super) read: (u32, u64),
     /// The connections whose envelopes are no longer read.
@@ -64,6 +69,11 @@ impl Network {
         self.cuts.contains(&(from.min(to), from.max(to)))
     }
 
+    /// Takes a message of this process back, if it was not sent on any connection.
+    pub(super) fn take_back(&mut self, from: usize, id: u64) -> bool {
+        self.links.range_mut((from, 0)..(from + 1, 0)).any(|(_, link)| link.take_back(id))
+    }
+
     pub(super) fn delay(&self, rng: &mut fastrand::Rng) -> Time {
         rng.u64(MILLI / 10..MILLI / 5 + self.slowest)
     }
@@ -77,6 +87,26 @@ impl Link {
         self.sent += 1;
         self.pending.push_back(Pending { number: self.sent, id });
         self.sent
+    }
+
+    fn take_back(&mut self, id: u64) -> bool {
+        let refused = |(of, fate): &(u64, Fate)| {
+            *of == id && matches!(fate, Fate::Returned(why) if why == REFUSED)
+        };
+        if self.ending.iter().any(refused) {
+            return true;
+        }
+        let place = self.pending.iter().position(|pending| pending.id == id);
+        let Some(place) = place.filter(|_| self.state == LinkState::Dials) else { return false };
+        let number = self.pending.remove(place).map(|pending| pending.number);
+        self.taken_back.extend(number.map(|number| (self.generation, number)));
+        self.unsent.retain(|(_, mail)| mail.id != id);
+        true
+    }
+
+    /// Returns whether the sender has taken this envelope back.
+    pub(super) fn was_taken_back(&self, generation: u32, number: u64) -> bool {
+        self.taken_back.contains(&(generation, number))
     }
 
     /// Returns when something arrives that takes this long: not before earlier messages.

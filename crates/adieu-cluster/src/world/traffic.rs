@@ -291,6 +291,7 @@ impl World {
             let arrival = mail.arrival(now);
             if host.shard(&shard).admission.try_admit(&arrival, now) {
                 self.traffic.ledger.count("direct");
+                self.traffic.ledger.sent((at, id));
                 self.carry_out(at, effects);
                 let after = self.when(at, deadline).saturating_sub(self.now);
                 self.signal(after, Signal::Deadline { at, id });

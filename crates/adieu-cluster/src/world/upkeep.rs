@@ -73,9 +73,10 @@ impl World {
         for id in self.traffic.hosts[at].routes.keys().cloned().collect::<Vec<_>>() {
             let grant = self.grant(at, &id);
             let mut effects = Vec::new();
-            if let Some(route) = self.traffic.hosts[at].routes.get_mut(&id) {
+            let super::traffic::Traffic { hosts, network, .. } = &mut self.traffic;
+            if let Some(route) = hosts[at].routes.get_mut(&id) {
                 route.see(grant, now, &mut effects);
-                route.advance(now, &mut effects);
+                route.advance(now, |id| network.take_back(at, id), &mut effects);
             }
             self.carry_out(at, effects);
         }

@@ -2,7 +2,7 @@
 
 use super::host::Mail;
 use super::ledger::BYE;
-use super::links::LinkState;
+use super::links::{LinkState, REFUSED};
 use super::traffic::{Defect, KEEPALIVE, Signal};
 use super::{Event, MILLI, SECOND, State, Time, World};
 use crate::transport::Event as Fate;
@@ -36,6 +36,9 @@ impl World {
             }
             LinkState::Dials | LinkState::Up => {}
         }
+        if self.traffic.network.link(from, to).state == LinkState::Up {
+            self.traffic.ledger.sent((from, mail.id));
+        }
         // Frames that are sent before the connection is up arrive after it is.
         let delay = if is_local { MILLI / 20 } else { 2 * delay };
         let at = self.traffic.network.link(from, to).arrives_there(self.now + delay);
@@ -48,6 +51,9 @@ impl World {
     pub(super) fn carried(&mut self, from: usize, to: usize, number: u64, mail: Mail) {
         let keeps_older = self.traffic.defect == Some(Defect::OlderLink);
         let link = self.traffic.network.link(from, to);
+        if link.was_taken_back(mail.generation, number) {
+            return;
+        }
         if link.generation == mail.generation && link.state == LinkState::Dials {
             link.unsent.push_back((number, mail));
         } else if link.reads(mail.generation, number, keeps_older) {
@@ -64,13 +70,16 @@ impl World {
         }
         if is_there && !link.unread.contains(&generation) {
             link.state = LinkState::Up;
+            for pending in &link.pending {
+                self.traffic.ledger.sent((from, pending.id));
+            }
             for (number, mail) in std::mem::take(&mut link.unsent) {
                 self.schedule(self.now, Event::Traffic(Signal::Frame { from, to, number, mail }));
             }
             return;
         }
         link.unread.insert(generation);
-        let fate = || Fate::Returned("connection refused".to_owned());
+        let fate = || Fate::Returned(REFUSED.to_owned());
         let fates = link.ends().into_iter().map(|pending| (pending.id, fate()));
         link.ending.extend(fates);
         self.reports(from, to);

@@ -67,6 +67,7 @@ with_both! {
     s1468_an_actor_that_fails_or_stops_is_replaced,
     s1469_an_actor_that_asks_while_its_shard_drains_is_answered,
     s1470_an_actor_does_not_run_after_its_node_has_lost_its_place,
+    s1827_an_ask_to_an_actor_that_is_stopped_ends_as_one_to_a_function,
 }
 
 mod cases {
@@ -140,7 +141,8 @@ mod cases {
         for expected in ["entities killed", "slow busy 11", "1 asks not run"] {
             assert!(text.contains(expected), "no {expected:?} in {text}");
         }
-        assert!(matches!(in_hand.await.unwrap(), Err(AskError::Unknown(_))));
+        let outcome = in_hand.await.unwrap();
+        assert!(matches!(outcome, Err(AskError::Unknown(Unknown::Ended(_)))), "{outcome:?}");
         assert_eq!(unopened.await.unwrap(), Err(AskError::NotRun(NotRun::Moving)));
         assert_eq!(one.node.cluster.stage(), NodeStage::Removed);
         assert_eq!(two.region.at("slow").ask(Do::Add(3)).await, Ok(3));
@@ -205,6 +207,21 @@ mod cases {
         assert!(stage.events.of(&other)[0].starts_with("one starts"));
     }
 
+    pub(super) async fn s1827_an_ask_to_an_actor_that_is_stopped_ends_as_one_to_a_function(
+        stage: Stage,
+    ) {
+        let one = stage.node("one").await;
+        let region = one.region.clone();
+        let ask = async move { region.at("a").ask(Do::Take(600)).within(300 * SECOND).await };
+        let in_hand = beside(ask);
+        tokio::time::sleep(SECOND).await;
+        one.node.store.faults().cut(true);
+        let Err(AskError::Unknown(Unknown::Ended(why))) = in_hand.await.unwrap() else {
+            panic!("not ended")
+        };
+        assert!(why.contains("its node may no longer act"), "{why}");
+    }
+
     pub(super) async fn s1470_an_actor_does_not_run_after_its_node_has_lost_its_place(
         stage: Stage,
     ) {
@@ -215,7 +232,8 @@ mod cases {
             beside(async move { region.at("a").ask(Do::Tick(600)).within(300 * SECOND).await });
         tokio::time::sleep(SECOND).await;
         one.node.store.faults().cut(true);
-        assert!(matches!(in_hand.await.unwrap(), Err(AskError::Unknown(_))));
+        let outcome = in_hand.await.unwrap();
+        assert!(matches!(outcome, Err(AskError::Unknown(Unknown::Ended(_)))), "{outcome:?}");
         assert_eq!(two.region.at("a").ask(Do::Add(2)).within(30 * SECOND).await, Ok(2));
         assert_eq!(one.node.shutdown.reason(), Some(Reason::ClusterDowning));
         tokio::time::sleep(60 * SECOND).await;

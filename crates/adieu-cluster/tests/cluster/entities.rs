@@ -1,6 +1,6 @@
 //! The entities of one node: mailboxes, failures, idle ends, limits.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -295,4 +295,76 @@ async fn an_entity_sees_whether_the_sender_waits_for_a_reply() {
     let _node = node.joined().await;
     region.at("n").tell(Ping).await.unwrap();
     assert_eq!(region.at("n").ask(Ping).await.unwrap(), [false, true]);
+}
+
+/// Runs a loop on the only thread, and returns how often it had run when the test ran again.
+async fn loops<F: Future<Output = ()> + Send + 'static>(
+    mut next: impl FnMut() -> F + Send + 'static,
+) -> usize {
+    const MOST: usize = 100_000;
+    let count = Arc::new(AtomicUsize::new(0));
+    let counts = Arc::clone(&count);
+    let running = beside(async move {
+        while counts.fetch_add(1, Ordering::Relaxed) < MOST {
+            next().await;
+        }
+    });
+    tokio::task::yield_now().await;
+    let seen = count.load(Ordering::Relaxed);
+    running.abort();
+    drop(running.await);
+    assert!(seen > 0, "the loop has not begun");
+    seen
+}
+
+#[tokio::test(start_paused = true)]
+async fn s1821_a_loop_of_tells_or_refused_asks_yields_to_other_tasks() {
+    let stage = Stage::new();
+    let one = stage.node_with("one", |it| it, |it| it.mailbox(1)).await;
+    for (what, is_ask) in [("tells", false), ("asks", true)] {
+        let region = one.region.clone();
+        let seen = loops(move || {
+            let region = region.clone();
+            async move {
+                // The mailbox is full, so both end at their first poll.
+                match is_ask {
+                    true => drop(region.at("full").ask(Note::Take(SECOND)).await),
+                    false => drop(region.at("full").tell(Note::Take(SECOND)).await),
+                }
+            }
+        });
+        let seen = seen.await;
+        assert!(seen < 1_000, "{seen} {what} without a yield");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn s1821_an_entity_that_always_has_mail_yields_to_other_tasks() {
+    let store = adieu_cluster::store::Memory::new();
+    let node = node_with(&store, "one", config(), |it| it.in_process(&Default::default()));
+    let opened = Arc::new(AtomicUsize::new(0));
+    let counts = Arc::clone(&opened);
+    let region = node.cluster.region::<Note>("notes").shards(1).mailbox(100_000);
+    let region = region
+        .serve(move |mut me: Entity<Note>| {
+            let counts = Arc::clone(&counts);
+            async move {
+                while let Some(mail) = me.next().await {
+                    counts.fetch_add(1, Ordering::Relaxed);
+                    drop(mail);
+                }
+            }
+        })
+        .unwrap();
+    let _node = node.joined().await;
+    drop(region.at("n").ask(Note::Add(0)).await);
+    opened.store(0, Ordering::Relaxed);
+    let tells = (0..5_000).map(|number| region.at("n").tell(Note::Add(number)));
+    // Without a yield in between, so that all of them wait.
+    for tell in tells {
+        tokio::task::coop::unconstrained(tell.into_future()).await.unwrap();
+    }
+    tokio::task::yield_now().await;
+    let seen = opened.load(Ordering::Relaxed);
+    assert!((1..1_000).contains(&seen), "{seen} mails without a yield");
 }

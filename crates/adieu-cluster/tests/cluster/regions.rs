@@ -286,7 +286,7 @@ async fn s1164_invalid_region_options_are_refused_at_once() {
     let region = |name: &str| node.cluster.region::<Note>(name);
     let refused = |error: adieu_cluster::ClusterError| error.to_string();
     let none = refused(region("notes").shards(0).proxy().unwrap_err());
-    assert_eq!(none, "region notes has 0 shards, but must have 1 to 20000");
+    assert_eq!(none, "region notes cannot have 0 shards: set a number from 1 to 20000");
     region("notes").proxy().unwrap();
     let twice = refused(region("notes").proxy().unwrap_err());
     let expected = "failed to declare singleton or region notes: it is declared already; use another \
@@ -299,4 +299,66 @@ async fn s1164_invalid_region_options_are_refused_at_once() {
     let expected = "failed to declare singleton or region late: the node has begun to join; declare \
                     it before `join`";
     assert_eq!(late, expected);
+}
+
+/// A node that leaves while it waits for a reply of another node. Returns its report, how long it took
+/// and the outcome of the ask.
+async fn leaves_with_an_ask(
+    takes: Duration,
+) -> (Arc<Report>, Duration, Result<(String, u64), AskError>) {
+    let stage = Stage::new();
+    let one = stage.node("one").await;
+    let two = stage.node("two").await;
+    // Until the shards were balanced.
+    tokio::time::sleep(80 * SECOND).await;
+    until("two owns shards", || two.node.cluster.status().regions.iter().any(|it| it.mine > 0))
+        .await;
+    let mut keys = (0..).map(|number| format!("k{number}"));
+    // An entity of the other node.
+    let key = loop {
+        let key = keys.next().unwrap();
+        if one.add(&key, 1).await.unwrap().0 == "two" {
+            break key;
+        }
+    };
+    let region = one.region.clone();
+    let asked =
+        beside(async move { region.at(key).ask(Note::Take(takes)).within(600 * SECOND).await });
+    tokio::time::sleep(SECOND / 2).await;
+    let (report, took) = one.node.leave().await;
+    (report, took, asked.await.unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn s1825_a_node_that_leaves_waits_for_the_replies_to_its_own_asks() {
+    let (report, took, outcome) = leaves_with_an_ask(8 * SECOND).await;
+    assert_eq!(outcome.unwrap().0, "two");
+    assert!(report.is_clean() && took < 12 * SECOND, "{took:?}: {report}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn s1826_the_report_names_the_asks_of_a_node_that_leaves_without_their_replies() {
+    let (report, took, outcome) = leaves_with_an_ask(300 * SECOND).await;
+    assert!(matches!(outcome, Err(AskError::Unknown(_))), "{outcome:?}");
+    assert!(took < 30 * SECOND, "{took:?}");
+    let text = format!("{report:?}");
+    assert!(!report.is_clean() && text.contains("1 to notes (k"), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn s1824_nodes_that_start_one_after_another_share_the_shards_soon() {
+    let stage = Stage::new();
+    let mut nodes = Vec::new();
+    for name in ["one", "two", "three"] {
+        nodes.push(stage.node(name).await);
+        tokio::time::sleep(5 * SECOND).await;
+    }
+    let mine = |node: &crate::notes::Node| {
+        node.node.cluster.status().regions.iter().map(|it| it.mine).sum::<usize>()
+    };
+    assert_eq!(mine(&nodes[0]), 16, "the first node was alone");
+    // A minute without changes, and then a few moves at a time.
+    tokio::time::sleep(80 * SECOND).await;
+    let shares: Vec<usize> = nodes.iter().map(mine).collect();
+    assert!(shares.iter().all(|it| (5..=6).contains(it)), "{shares:?}");
 }

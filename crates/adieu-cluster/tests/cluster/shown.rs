@@ -222,3 +222,33 @@ async fn s1632_the_status_shows_a_node_that_cannot_be_reached() {
     assert_eq!((&shown["node"], shown["for_ms"].is_f64()), (&"one".into(), true), "{shown}");
     asked.abort();
 }
+
+#[tokio::test(start_paused = true)]
+async fn s1828_a_node_with_regions_and_without_links_is_shown_when_there_are_other_nodes() {
+    let log = Log::default();
+    let _guard = log.subscribe();
+    let store = adieu_cluster::store::Memory::new();
+    let node = |name: &str| {
+        let node = crate::stage::node(&store, name);
+        let region = node.cluster.region::<Note>("notes").shards(4);
+        let region = region.serve(
+            async |mut me: adieu_cluster::Entity<Note>| {
+                while me.next().await.is_some() {}
+            },
+        );
+        drop(region.unwrap());
+        node
+    };
+    let one = node("one").joined().await;
+    tokio::time::sleep(SECOND).await;
+    // A node that is alone needs no links.
+    assert!(log.lines("no links to other nodes").is_empty());
+    assert_eq!(one.cluster.status().failing_links, []);
+    let _two = node("two").joined().await;
+    until("both log it", || log.lines("no links to other nodes").len() == 2).await;
+    let failing = one.cluster.status().failing_links.remove(0);
+    assert_eq!(failing.node, id("two"));
+    assert!(failing.error.contains("declare `listen`"), "{}", failing.error);
+    tokio::time::sleep(10 * SECOND).await;
+    assert_eq!(log.lines("no links to other nodes").len(), 2, "once for each node");
+}

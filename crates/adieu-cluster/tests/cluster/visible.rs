@@ -230,6 +230,23 @@ async fn s1606_the_log_counts_what_the_entities_of_a_lost_node_leave() {
     assert!(log.lines("entity killed").is_empty());
 }
 
+/// They were accepted, so the shutdown that follows is not clean.
+#[tokio::test(start_paused = true)]
+async fn s1822_tells_that_are_lost_with_their_node_make_the_outcome_unclean() {
+    let stage = Notes::new();
+    let one = stage.node("one").await;
+    for note in [Note::Take(600 * SECOND), Note::Add(2), Note::Add(3)] {
+        one.region.at("slow").tell(note).await.unwrap();
+    }
+    tokio::time::sleep(SECOND).await;
+    one.node.store.faults().cut(true);
+    let report = one.node.completed().await;
+    let found: Vec<_> = report.findings.iter().map(|it| it.what.to_string()).collect();
+    assert!(!report.is_clean(), "{report}");
+    let names = |it: &String| it.contains("2 tells to notes lost") && it.contains("slow");
+    assert!(found.iter().any(names), "{found:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn s1425_the_log_distinguishes_ended_and_dropped_instances() {
     let log = Log::default();

@@ -221,3 +221,24 @@ async fn s731_after_the_breaker_opened_an_adaptive_bulkhead_begins_at_its_lowest
     assert_eq!(policy.call(succeed).await, Ok(()));
     assert_eq!(at_once(), 2, "one, and one more for the probe");
 }
+
+#[tokio::test(start_paused = true)]
+async fn s1829_a_loop_of_refused_calls_yields_to_other_tasks() {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    let (policy, _shutdown) = start(|policy| policy.breaker(Breaker::at(1.0).of(2)));
+    policy.force_open(secs(60));
+    let calls = std::sync::Arc::new(AtomicUsize::new(0));
+    let counts = std::sync::Arc::clone(&calls);
+    let refused = async {
+        while counts.fetch_add(1, Ordering::Relaxed) < 100_000 {
+            assert_eq!(code(policy.call(succeed).await), Code::ForcedOpen);
+        }
+    };
+    tokio::select! {
+        biased;
+        () = refused => {}
+        () = std::future::ready(()) => {}
+    }
+    let calls = calls.load(Ordering::Relaxed);
+    assert!((1..1_000).contains(&calls), "{calls} calls without a yield");
+}

@@ -62,6 +62,9 @@ impl<C: Command> Drop for Ended<C> {
     }
 }
 
+/// Why an ask has no reply whose entity was stopped.
+pub(crate) const STOPPED: &str = "the entity was stopped before it replied, because its shard moves or its node may no longer act";
+
 /// Runs an instance until it ends, or its node may no longer act.
 pub(super) async fn live<C, F, Fut>(function: Arc<F>, entity: Entity<C>, mut ended: Ended<C>)
 where
@@ -77,10 +80,7 @@ where
     // mail are dropped, and the end is reported after that.
     let _after = ForgetWhy;
     let mut work = pin!(work);
-    let _before = SayWhy(
-        "the entity was stopped before it replied, because its shard moves or its node may no \
-         longer act",
-    );
+    let _before = SayWhy(STOPPED);
     let how = std::future::poll_fn(|cx| {
         // A node that loses its place aborts the task. Nothing else must wake it for that.
         let now = now();

@@ -1,6 +1,6 @@
 //! The sender's side of a shard: messages of this node, to an entity here or on another node.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -19,7 +19,9 @@ use crate::region::Arrival;
 use crate::route::{Effect, Kind, Outgoing};
 use crate::store::Revision;
 use crate::time::{Instant, now};
-use crate::transport::{Envelope, Event, Full, MessageId, OnEvent, Peer, Refusal};
+use crate::transport::{
+    Envelope, Event, Full, MessageId, NO_LINKS, OnEvent, Peer, Refusal, Ticket,
+};
 
 /// How many bytes of messages to one region this node keeps or has sent without an answer.
 const BYTES: usize = 64 << 20;
@@ -33,6 +35,8 @@ pub(super) struct Sending<C: Command> {
     payload: Bytes,
     is_nested: bool,
     deadline: Instant,
+    /// The ticket of the envelope that was given to the transport last.
+    ticket: Ticket,
     pub(super) finish: Finish<C::Reply>,
 }
 
@@ -56,6 +60,14 @@ pub(crate) enum Path {
 pub(crate) enum SentTell {
     Admitted,
     Waits(oneshot::Receiver<Result<(), AskError>>, u64),
+}
+
+// === impl Sending ===
+
+impl<C: Command> Sending<C> {
+    pub(super) fn entity(&self) -> &Arc<str> {
+        &self.entity
+    }
 }
 
 // === impl Shard ===
@@ -194,7 +206,10 @@ impl<C: Command> Shard<C> {
         let entity: Arc<str> = entity.into();
         self.change(|inner, after| {
             let (now, id) = (now(), self.core.here.number());
-            inner.sending.insert(id, Sending { entity, payload, is_nested, deadline, finish });
+            let ticket = Ticket::default();
+            inner
+                .sending
+                .insert(id, Sending { entity, payload, is_nested, deadline, ticket, finish });
             let mut effects = Vec::new();
             inner.route.send(Outgoing { id, kind, is_nested, deadline }, now, &mut effects);
             self.carry_out(inner, effects, now, after);
@@ -207,6 +222,7 @@ impl<C: Command> Shard<C> {
         self.change(|inner, _| {
             inner.route.cancel(number);
             if let Some(sending) = inner.sending.remove(&number) {
+                sending.ticket.take_back();
                 self.core.bytes.fetch_sub(sending.payload.len(), Ordering::Relaxed);
             }
         });
@@ -243,7 +259,8 @@ impl<C: Command> Shard<C> {
     pub(crate) fn abandon(&self) {
         self.change(|inner, after| {
             let mut effects = Vec::new();
-            inner.route.abandon(ENDED, &mut effects);
+            let Inner { route, sending, .. } = &mut *inner;
+            route.abandon(ENDED, |id| take_back(sending, id), &mut effects);
             self.carry_out(inner, effects, now(), after);
             inner.deadlines.abandon(&Unknown::Ended(ENDED.to_owned()), after);
         });
@@ -302,9 +319,11 @@ impl<C: Command> Shard<C> {
         after: &mut After<C>,
     ) -> Option<Event> {
         let here = &self.core.here;
-        let Some(sending) = inner.sending.get(&id) else {
+        let Some(sending) = inner.sending.get_mut(&id) else {
             return Some(Event::Returned("it was taken back".to_owned()));
         };
+        // Each attempt has its own.
+        sending.ticket = Ticket::default();
         let envelope = Envelope {
             shard: self.id(),
             epoch,
@@ -315,8 +334,10 @@ impl<C: Command> Shard<C> {
             is_request: matches!(sending.finish, Finish::Request(_)),
             deadline: sending.deadline,
             payload: sending.payload.clone(),
+            ticket: sending.ticket.clone(),
         };
         if to.id == here.id {
+            envelope.ticket.send();
             return self.arrive(
                 inner,
                 Arrived { envelope, command: None, from: From::Here },
@@ -328,8 +349,7 @@ impl<C: Command> Shard<C> {
             return Some(Event::Returned("a message before it was not sent".to_owned()));
         }
         let Some(transport) = here.transport.get() else {
-            let why = "this node has no links to others: declare `listen` when you build it";
-            return Some(Event::Returned(why.to_owned()));
+            return Some(Event::Returned(NO_LINKS.to_owned()));
         };
         let Some(address) = here.address(to) else {
             return Some(Event::Returned(format!("{} has no address in the table", to.id)));
@@ -349,4 +369,9 @@ impl<C: Command> Shard<C> {
             }
         }
     }
+}
+
+/// Takes a message back from the transport. Returns false if it was sent.
+pub(super) fn take_back<C: Command>(sending: &HashMap<u64, Sending<C>>, id: u64) -> bool {
+    sending.get(&id).is_some_and(|sending| sending.ticket.take_back())
 }

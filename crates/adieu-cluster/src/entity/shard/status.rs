@@ -30,8 +30,6 @@ pub(crate) struct ShardCount {
     pub(crate) outstanding: usize,
     /// The messages of other nodes that are ahead of this node's view.
     pub(crate) held: usize,
-    /// Whether no message of this node waits for its outcome.
-    pub(crate) is_idle: bool,
 }
 
 impl<C: Command> Shard<C> {
@@ -43,8 +41,20 @@ impl<C: Command> Shard<C> {
             kept: inner.route.kept(),
             outstanding: inner.route.outstanding(),
             held: inner.admission.held(),
-            is_idle: inner.route.is_idle(),
         }
+    }
+
+    /// Returns how many messages of this node with lower numbers have no outcome, and adds their
+    /// entities until there are `most`.
+    pub(crate) fn unsettled(&self, before: u64, most: usize, to: &mut Vec<Arc<str>>) -> usize {
+        let inner = self.lock();
+        let sent = inner.sending.iter().filter(|(number, _)| **number < before);
+        sent.inspect(|(_, sending)| {
+            if to.len() < most && !to.contains(sending.entity()) {
+                to.push(Arc::clone(sending.entity()));
+            }
+        })
+        .count()
     }
 
     /// Returns the entity that has handled one mail for the longest time.

@@ -260,3 +260,26 @@ fn s1524_shards_move_for_balance_only_while_nothing_else_changes() {
     assert_eq!(moves(&[(0, &view), (290, &moved)], 400), 2);
     assert_eq!(moves(&[(0, &view), (290, &moved)], 590), 4);
 }
+
+#[test]
+fn s1824_a_shard_that_was_placed_and_not_moved_needs_no_rest() {
+    let mut view = uneven();
+    for record in view.shards.values_mut() {
+        // The first grant replaces the record that created the shard.
+        record.created = Revision::new(1);
+    }
+    assert_eq!(moves(&[(0, &view)], 59), 0);
+    assert_eq!(moves(&[(0, &view)], 60), 4);
+    // Nor does one that had no owner for a while.
+    let (mut free, mut placed) = (view.clone(), view.clone());
+    free.shards.values_mut().for_each(|record| record.value = ShardRecord::Free);
+    for record in placed.shards.values_mut() {
+        if let ShardRecord::Owned(ownership) = &mut record.value {
+            ownership.epoch = Revision::new(30);
+        }
+    }
+    assert_eq!(moves(&[(0, &view), (100, &free), (101, &placed)], 102), 4);
+    // One that goes from owner to owner does.
+    assert_eq!(moves(&[(0, &view), (100, &placed)], 399), 0);
+    assert_eq!(moves(&[(0, &view), (100, &placed)], 400), 4);
+}

@@ -9,7 +9,7 @@ use crate::link::inbox::Incoming;
 use crate::records::ShardId;
 use crate::store::Revision;
 use crate::time::{Duration, now};
-use crate::transport::{MessageId, Reply};
+use crate::transport::{MessageId, Reply, Ticket};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -107,6 +107,7 @@ fn envelope(id: u64, is_ask: bool, size: usize, deadline: Instant) -> Envelope {
         is_request: false,
         deadline,
         payload: vec![7; size].into(),
+        ticket: Ticket::default(),
     }
 }
 
@@ -388,7 +389,7 @@ fn s1204_outstanding_envelopes_are_bounded_by_number_and_by_size() {
     for id in 1..=3 {
         sender.push(envelope(id, true, 1, deadline), id).unwrap();
     }
-    let Full(back) = sender.push(envelope(4, true, 1, deadline), 4).unwrap_err();
+    let back = sender.push(envelope(4, true, 1, deadline), 4).unwrap_err().0;
     assert_eq!(back.id.sequence, 4, "the envelope is given back");
     let mut sender = Outgoing::new(limits);
     sender.push(envelope(1, false, 1_500, deadline), 1).unwrap();
@@ -424,4 +425,25 @@ fn nothing_more_is_read_while_too_many_answers_are_queued() {
     let replies = std::iter::from_fn(|| receiver.next_frame()).map(|frame| frame.replied.len());
     assert_eq!(replies.collect::<Vec<_>>(), [1, 1, 1, 1], "frames are bounded");
     assert!(!receiver.is_congested());
+}
+
+#[test]
+fn s1820_an_envelope_that_was_taken_back_is_not_put_into_a_frame() {
+    let now = now();
+    let deadline = now + Duration::from_secs(9);
+    let mut sender = Outgoing::new(Limits::default());
+    let envelopes: Vec<_> = (1..=3).map(|id| envelope(id, true, 1, deadline)).collect();
+    let tickets: Vec<_> = envelopes.iter().map(|it| it.ticket.clone()).collect();
+    for (id, envelope) in (1..=3).zip(envelopes) {
+        sender.push(envelope, id).unwrap();
+    }
+    assert!(tickets[1].take_back());
+    sender.open();
+    let frame = sender.fill(now).unwrap();
+    let sent: Vec<_> = frame.envelopes.iter().map(|it| it.sequence).collect();
+    assert_eq!(sent, [1, 3]);
+    let effects = sender.take_effects();
+    let returned = |it: &Effect<u64>| it.tag == 2 && matches!(it.first, Event::Returned(_));
+    assert!(effects.len() == 1 && returned(&effects[0]), "{effects:?}");
+    assert!(!tickets[0].take_back() && !tickets[2].take_back());
 }

@@ -192,6 +192,7 @@ async fn s1215_an_envelope_whose_deadline_passes_before_it_is_sent_is_returned_t
         is_request: false,
         deadline: crate::time::now() + Duration::from_millis(200),
         payload: Bytes::new(),
+        ticket: crate::transport::Ticket::default(),
     };
     let on_event = Box::new(move |event| sender.take().unwrap().send(event).unwrap());
     a.links.send(&b, &address, envelope, on_event).unwrap();

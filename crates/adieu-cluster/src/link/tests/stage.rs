@@ -13,7 +13,8 @@ use crate::records::{NodeId, ShardId};
 use crate::store::Revision;
 use crate::time::{Duration, now};
 use crate::transport::{
-    Answer, Envelope, Event, Full, MessageId, Peer, Pending, Receiver, Refusal, Reply, Transport,
+    Answer, Envelope, Event, Full, MessageId, Peer, Pending, Receiver, Refusal, Reply, Ticket,
+    Transport,
 };
 
 pub(super) const CLUSTER: &str = "shop";
@@ -171,6 +172,7 @@ impl Node {
             is_request: false,
             deadline: now() + PATIENCE,
             payload,
+            ticket: Ticket::default(),
         };
         ledger.expect(sequence, is_ask);
         let notes = ledger.clone();

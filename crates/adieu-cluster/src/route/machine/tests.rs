@@ -78,7 +78,7 @@ impl Sender {
     }
 
     fn advance(&mut self, millis: u64) -> Vec<String> {
-        self.act(|route, out| route.advance(at(millis), out))
+        self.act(|route, out| route.advance(at(millis), |_| false, out))
     }
 }
 
@@ -104,7 +104,7 @@ fn at_the_end_every_message_has_an_outcome() {
     sender.ask(3);
     sender.on(3, moving());
     assert_eq!(
-        sender.act(|route, out| route.abandon("gone", out)),
+        sender.act(|route, out| route.abandon("gone", |_| false, out)),
         [
             "3: NotRun(Closed)",
             r#"1: Unknown(NotReplied("gone"))"#,
@@ -183,6 +183,39 @@ fn s1111_at_the_deadline_a_kept_message_did_not_run_and_a_sent_one_is_unknown() 
     assert!(sender.send(late).is_empty());
     assert!(sender.on(2, done()).is_empty());
     assert_eq!(sender.on(1, Event::Admitted), ["4 to b under 9"]);
+}
+
+#[test]
+fn s1820_at_the_deadline_a_message_that_was_not_sent_did_not_run() {
+    let mut sender = Sender::of("a", 7);
+    for id in 1..=3 {
+        sender.ask(id);
+    }
+    let repeated = message(4, Kind::IdempotentAsk);
+    sender.send(repeated);
+    sender.on(4, Event::Lost("reset".to_owned()));
+    sender.advance(10);
+    // The first was sent, the others are still queued in the link.
+    let ended = sender.act(|route, out| route.advance(at(1_000), |id| id > 1, out));
+    let not_sent = NOT_SENT;
+    let not_run = |id| format!("{id}: NotRun(Expired(Unreachable({not_sent:?})))");
+    let lost = r#"4: Unknown(Lost("reset"))"#.to_owned();
+    assert_eq!(ended, ["1: Unknown(Expired)".to_owned(), not_run(2), not_run(3), lost]);
+    assert_eq!(sender.0.outstanding(), 1);
+    // The link reports them later, which has no effect.
+    assert!(sender.on(2, Event::Returned("expired".to_owned())).is_empty());
+    sender.on(1, Event::Admitted);
+    assert!(sender.0.is_idle());
+}
+
+#[test]
+fn s1820_a_message_that_was_not_sent_when_its_node_ends_did_not_run() {
+    let mut sender = Sender::of("a", 7);
+    sender.ask(1);
+    sender.ask(2);
+    let ended = sender.act(|route, out| route.abandon("ended", |id| id == 2, out));
+    assert_eq!(ended, [r#"1: Unknown(NotReplied("ended"))"#, "2: NotRun(Closed)"]);
+    assert!(sender.0.is_idle());
 }
 
 #[test]
@@ -468,7 +501,7 @@ proptest! {
                 Step::See => route.see(grant.clone(), at(now), &mut out),
                 Step::Wait(millis) => {
                     now += millis;
-                    route.advance(at(now), &mut out);
+                    route.advance(at(now), |_| false, &mut out);
                 }
                 Step::Cancel(pick) => {
                     let ids: Vec<u64> = open.iter().copied().collect();
@@ -510,14 +543,14 @@ proptest! {
             }
             // A timer that is due and changes nothing would keep a processor busy.
             let mut later = route.clone();
-            later.advance(at(now), &mut Vec::new());
+            later.advance(at(now), |_| false, &mut Vec::new());
             prop_assert!(later.wake().is_none_or(|wake| at(now) < wake));
             prop_assert!(route.kept() <= limit);
             prop_assert_eq!(route.outstanding(), sent.len());
         }
         // At the last deadline everything has ended.
         let mut out = Vec::new();
-        route.advance(at(now + 1_000), &mut out);
+        route.advance(at(now + 1_000), |_| false, &mut out);
         for effect in out {
             if let Effect::Finish { id, .. } = effect {
                 prop_assert!(open.remove(&id));

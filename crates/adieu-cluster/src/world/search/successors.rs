@@ -99,7 +99,8 @@ impl State {
     fn pass(&mut self, now: Instant) {
         self.now = now;
         let mut effects = Vec::new();
-        self.route.advance(now, &mut effects);
+        // What the sender sends is read or lost: nothing can be taken back.
+        self.route.advance(now, |_| false, &mut effects);
         self.carry_out(effects);
         for at in 0..2 {
             let mut decided = Vec::new();
