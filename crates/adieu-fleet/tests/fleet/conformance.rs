@@ -63,7 +63,9 @@ async fn one_holder_at_a_time(_: &Backend<'_>, one: &dyn LockBackend, two: &dyn 
     ];
     for holder in holders {
         assert_eq!((holder.owner.as_str(), holder.fence), ("a", claim.fence));
-        assert!(holder.remaining > LONG / 2 && holder.remaining <= LONG, "{holder:?}");
+        // A backend that stores milliseconds rounds up.
+        let longest = LONG + Duration::from_millis(1);
+        assert!(holder.remaining > LONG / 2 && holder.remaining <= longest, "{holder:?}");
     }
     let other = granted(acquire(two, "another", "b", LONG).await);
     assert!(two.release(&other).await.unwrap().is_held());
