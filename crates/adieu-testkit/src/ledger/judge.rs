@@ -184,7 +184,7 @@ fn charge_losses(
     if least > lost.saturating_add(slack) {
         return Some(Charge::Overstated { kind, lost, admitted: least });
     }
-    (is_exact && least < lost).then(|| Charge::Understated { kind, lost, admitted: least, ids })
+    (is_exact && least < lost).then_some(Charge::Understated { kind, lost, admitted: least, ids })
 }
 
 /// Returns whether a text contains an id, and not as a part of a longer one: "17" is not in "order 170".
