@@ -21,6 +21,9 @@ pub(super) struct Turn {
 #[derive(Default)]
 struct End {
     is_over: AtomicBool,
+    /// Whether the turn is awaited. A task that is woken for nothing makes the scheduler wake another
+    /// thread for it.
+    is_awaited: AtomicBool,
     task: AtomicWaker,
 }
 
@@ -38,6 +41,7 @@ impl Turn {
         if !self.has_begun {
             self.has_begun = true;
             self.end.is_over.store(false, Ordering::SeqCst);
+            self.end.is_awaited.store(true, Ordering::SeqCst);
             // The first poll hands the waker to the scheduler. Nothing else is needed of the future.
             let _ = pin!(tokio::task::yield_now()).poll(&mut Context::from_waker(&self.waker));
         }
@@ -50,14 +54,18 @@ impl Turn {
 
     /// Ends the turn early: the frame was sent.
     pub(super) fn end(&mut self) {
-        self.has_begun = false;
+        if std::mem::take(&mut self.has_begun) {
+            self.end.is_awaited.store(false, Ordering::SeqCst);
+        }
     }
 }
 
 impl Wake for End {
     fn wake(self: Arc<Self>) {
         self.is_over.store(true, Ordering::SeqCst);
-        self.task.wake();
+        if self.is_awaited.swap(false, Ordering::SeqCst) {
+            self.task.wake();
+        }
     }
 }
 
